@@ -6,19 +6,24 @@ a plain generator (a flow). The only module that touches torch's private names.
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from torch.utils.data import IterDataPipe
+from torch.utils.data.datapipes.iter import Batcher, Filter, Mapper, ShardingFilter, Shuffler, UnBatcher
 
 from datapipes.on_error import OnError, Skipped, settle
 
 if TYPE_CHECKING:
     from datapipes.forms import Forms
 else:
-    Forms = object
+
+    class Forms:
+        """The functional forms, as methods, are known to type checkers alone."""
+
 
 T_co = TypeVar("T_co", covariant=True)
 PipeClass = TypeVar("PipeClass", bound=type)
@@ -43,6 +48,8 @@ class MapPipe(Pipe[T_co]):
     """One sample in, one sample out. `as_dataset` fuses neighbouring maps into one call."""
 
     on_error: OnError = "raise"
+    runs_user_code = False
+    """Whether the function may draw random numbers: then it sees a seeded state, and stays out of threads."""
 
     def sample_function(self) -> Callable[[Any], Any]:
         """The plain function that this pipe applies; opened files and the like belong in here."""
@@ -154,3 +161,33 @@ def upstream(pipe: Any) -> Iterator[IterDataPipe[Any]]:
         current = waiting.pop(0)
         yield current
         waiting.extend(sources_of(current))
+
+
+def core_map_function(pipe: Any) -> Callable[[Any], Any] | None:
+    """What core's `map` or `filter` does to one item; a filtered item becomes `Skipped`."""
+    if isinstance(pipe, Mapper):
+        apply: Callable[[Any], Any] = pipe._apply_fn
+        return apply
+    if isinstance(pipe, Filter):
+        return lambda item: item if pipe.filter_fn(item) else Skipped(key_of(item), "filter: left out")
+    return None
+
+
+def core_batch_size(pipe: Any) -> int | None:
+    """The size of core's `batch`, None for any other pipe."""
+    return int(pipe.batch_size) if isinstance(pipe, Batcher) else None
+
+
+def reorders_samples(pipe: Any) -> bool:
+    """Whether this is one of core's pipes that give samples out of order, or not at all."""
+    return isinstance(pipe, (Shuffler, ShardingFilter, UnBatcher))
+
+
+def fed_by(pipe: Any, source: Any) -> Any:
+    """A copy of `pipe` that reads from `source` instead."""
+    old = sources_of(pipe)[0]
+    fed = copy.copy(pipe)
+    for name, value in vars(pipe).items():
+        if value is old:
+            setattr(fed, name, source)
+    return fed
