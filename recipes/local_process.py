@@ -21,7 +21,8 @@ from typing import Any
 _DIE_WITH_PARENT = """
 import ctypes, os, sys
 getattr(ctypes.CDLL(None), "prctl", lambda *_: None)(1, 15)
-os.execvp(sys.argv[1], sys.argv[1:])
+if os.getppid() == int(sys.argv[1]):
+    os.execvp(sys.argv[2], sys.argv[2:])
 """
 _LOG_LINES_SHOWN = 20
 
@@ -104,7 +105,7 @@ class LocalProcess:
         atexit.register(self.stop)
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, *self.command],
+                [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *self.command],
                 cwd=self.folder,
                 env=os.environ | self.environment,
                 stdin=subprocess.DEVNULL,

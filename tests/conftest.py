@@ -1,0 +1,108 @@
+"""Servers and sample data that tests share: started when first asked for, stopped at the session's end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from recipes.sample_images import write_sample_images
+from recipes.servers import LocalS3, put_folder, rclone_server, s3_server
+
+if TYPE_CHECKING:
+    from datapipes.catalog.s3_server import S3Server
+
+BUCKET = "imagenet"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_credentials_of_this_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The AWS settings of whoever runs the suite must not decide what a test sees."""
+    patch = pytest.MonkeyPatch()
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        patch.delenv(name)
+    nowhere = tmp_path_factory.mktemp("aws")
+    patch.setenv("AWS_CONFIG_FILE", str(nowhere / "config"))
+    patch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(nowhere / "credentials"))
+    patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    yield
+    patch.undo()
+
+
+@pytest.fixture(scope="session")
+def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in ImageNet layout, to be left as it is: train/ of 48 and val/ of 12 photographs, 4 classes."""
+    folder = tmp_path_factory.mktemp("samples")
+    return write_sample_images(folder, classes=4, images=48, val_images=12, size=(96, 72))
+
+
+@dataclass
+class SampleS3:
+    """A running S3 server whose bucket holds what `folder` holds, under the same names."""
+
+    local: LocalS3
+    folder: Path
+    bucket: str = BUCKET
+
+    @property
+    def endpoint_url(self) -> str:
+        return self.local.endpoint_url
+
+    @property
+    def access_key(self) -> str:
+        return self.local.access_key
+
+    @property
+    def secret_key(self) -> str:
+        return self.local.secret_key
+
+    @property
+    def region(self) -> str:
+        return self.local.region
+
+    @property
+    def server(self) -> S3Server:
+        """The server as our pipes take it."""
+        return self.server_at(self.endpoint_url)
+
+    def server_at(self, endpoint_url: str) -> S3Server:
+        """The same server reached another way, through a proxy say."""
+        from datapipes.catalog.s3_server import S3Server
+
+        return S3Server(
+            endpoint_url=endpoint_url,
+            region=self.region,
+            access_key=self.access_key,
+            secret_key=self.secret_key,
+        )
+
+    def client(self) -> Any:
+        """A boto3 client, for what a test puts there or takes away."""
+        return self.local.client()
+
+    def keys(self, prefix: str = "") -> list[str]:
+        """What the bucket holds, sorted, as the folder on disk has it."""
+        paths = (path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*.JPEG"))
+        return sorted(key for key in paths if key.startswith(prefix))
+
+
+@pytest.fixture(scope="session")
+def s3(samples: Path) -> Iterator[SampleS3]:
+    """S3Proxy with the bucket `imagenet` of the sample images. A test that writes makes its own bucket."""
+    with s3_server() as local:
+        put_folder(local, samples, bucket=BUCKET)
+        yield SampleS3(local, samples)
+
+
+@pytest.fixture(scope="session")
+def rclone_s3(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SampleS3]:
+    """rclone's S3 server over the same bucket; a file written under `local.folder`/BUCKET is an object."""
+    folder = tmp_path_factory.mktemp("rclone")
+    shutil.copytree(samples, folder / BUCKET)
+    with rclone_server(folder=folder) as local:
+        yield SampleS3(local, samples)
