@@ -228,4 +228,4 @@ def quote_key(key: str) -> str:
     >>> quote_key("train/a b+ü%.jpg")
     'train/a%20b%2B%C3%BC%25.jpg'
     """
-    return quote(key, safe="/-_.~")
+    return quote(key, safe="/-_.~", errors="surrogateescape")
