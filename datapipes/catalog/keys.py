@@ -113,6 +113,11 @@ class UuidKeys:
     def __len__(self) -> int:
         return len(self._packed)
 
+    @property
+    def packed(self) -> NDArray[np.uint8]:
+        """The keys as they are held, n x 16 bytes; not a copy."""
+        return self._packed.numpy()
+
     def take(self, indices: Indices) -> list[UUID]:
         packed = self._packed.numpy()[indices].tobytes()
         return [UUID(bytes=packed[start : start + 16]) for start in range(0, len(packed), 16)]
