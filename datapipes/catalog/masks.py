@@ -38,3 +38,15 @@ def check_masks(function: str, masks: Masks) -> list[str]:
             f"{function}: masks must be a pattern such as '*.jpg' or a list of them, got {masks!r}"
         )
     return [mask for mask in patterns if mask]
+
+
+def nothing_found(function: str, prefix: str, masks: Masks, found: int) -> FileNotFoundError:
+    """The error for a prefix that gives no file: `found` were there, none of which the masks let pass."""
+    if found:
+        return FileNotFoundError(
+            f"{function}: none of the {found:,} files under {prefix} matches masks={masks!r}; "
+            "masks are matched with case against the base name"
+        )
+    return FileNotFoundError(
+        f"{function}: nothing under {prefix}; check the name: a prefix is a whole folder's or a whole file's"
+    )
