@@ -138,9 +138,9 @@ def key_of(item: Any) -> str:
     """
     if isinstance(item, dict):
         return str(item.get("__url__") or item.get("__key__") or "sample without __key__")
-    if isinstance(item, tuple) and item and isinstance(item[0], str):
-        return item[0]
-    return f"{item!r:.200}"
+    if isinstance(item, tuple) and item:
+        item = item[0]
+    return item if isinstance(item, str) else f"{item!s:.200}"
 
 
 def sources_of(pipe: Any) -> list[IterDataPipe[Any]]:
@@ -169,7 +169,7 @@ def core_map_function(pipe: Any) -> Callable[[Any], Any] | None:
         apply: Callable[[Any], Any] = pipe._apply_fn
         return apply
     if isinstance(pipe, Filter):
-        return lambda item: item if pipe.filter_fn(item) else Skipped(key_of(item), "filter: left out")
+        return lambda item: item if pipe._returnIfTrue(item)[0] else Skipped(key_of(item), "filter: left out")
     return None
 
 
