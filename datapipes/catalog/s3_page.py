@@ -8,15 +8,10 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote_plus
 
 # Expressions take 0.2 ms for a page of 1,000 keys where ElementTree takes 3.4 ms. They are safe here because
-# a literal "<" cannot stand in XML text, and because the number of keys found is checked.
-_KEY = re.compile(rb"<(?:\w+:)?Key>([^<]*)</")
-_OBJECT = re.compile(rb"<(?:\w+:)?Contents[\s>]")
-_FOLDER = re.compile(rb"<(?:\w+:)?CommonPrefixes>\s*<(?:\w+:)?Prefix>([^<]*)</")
-_FOLDERS = re.compile(rb"<(?:\w+:)?CommonPrefixes[\s>]")
-_TRUNCATED = re.compile(rb"<(?:\w+:)?IsTruncated>\s*true\s*</", re.IGNORECASE)
-_TOKEN = re.compile(rb"<(?:\w+:)?NextContinuationToken>([^<]*)</")
-_URL_ENCODED = re.compile(rb"<(?:\w+:)?EncodingType>\s*url\s*</", re.IGNORECASE)
-_RESULT = re.compile(rb"<(?:\w+:)?ListBucketResult[\s>]")
+# a literal "<" cannot stand in XML text, and because the number of entries found is checked.
+_KEY = re.compile(rb"<Key>([^<]*)</Key>")
+_FOLDER = re.compile(rb"<CommonPrefixes>\s*<Prefix>([^<]*)</Prefix>")
+_TOKEN = re.compile(rb"<NextContinuationToken>([^<]*)</NextContinuationToken>")
 
 
 class Page(NamedTuple):
@@ -43,9 +38,7 @@ def page_query(prefix: str, *, after: str = "", token: str = "", by_folder: bool
         "start-after": "" if token else after,
     }
     return "&".join(
-        f"{name}={quote(value, safe='-_.~', errors='surrogateescape')}"
-        for name, value in parameters.items()
-        if value
+        f"{name}={quote(value, safe='-_.~', errors='surrogateescape')}" for name, value in parameters.items() if value
     )
 
 
@@ -56,14 +49,14 @@ def parse_page(body: bytes) -> Page:
         ValueError: this is no answer to ListObjectsV2.
     """
     keys, folders = _KEY.findall(body), _FOLDER.findall(body)
-    if not _RESULT.search(body):
+    if b"<ListBucketResult" not in body[:1000]:
         raise ValueError(f"no ListBucketResult in {body[:200]!r}")
-    if len(keys) != len(_OBJECT.findall(body)) or len(folders) != len(_FOLDERS.findall(body)):
-        raise ValueError(f"some entries of this page cannot be read: {body[:200]!r}")
-    token = _TOKEN.search(body) if _TRUNCATED.search(body) else None
-    if token is None and _TRUNCATED.search(body):
+    if len(keys) != body.count(b"<Contents>") or len(folders) != body.count(b"<CommonPrefixes>"):
+        raise ValueError(f"some entries of this page have no readable name: {body[:200]!r}")
+    token = _TOKEN.search(body) if b"<IsTruncated>true</" in body else None
+    if token is None and b"<IsTruncated>true</" in body:
         raise ValueError("the page is truncated, but names no NextContinuationToken")
-    encoded = _URL_ENCODED.search(body) is not None
+    encoded = b"<EncodingType>url</" in body
     return Page(
         [key for key in _texts(keys, encoded) if not key.endswith("/")],
         _texts(folders, encoded),
