@@ -101,13 +101,15 @@ def _rounds(indices: Indices, tables: RoundTables) -> Indices:
     for left_table, right_table in zip(to_left, to_right):
         left = _add_modulo(left, left_table[right], a)
         right = _add_modulo(right, right_table[left], b)
-    return left * b + right
+    order: Indices = left * b + right
+    return order
 
 
 def _add_modulo(x: Indices, y: Indices, modulus: int) -> Indices:
     """(x + y) % modulus for x, y < modulus. Unsigned, sum - modulus wraps to a huge number where it is not due."""
     total = (x + y).view(np.uint64)
-    return np.minimum(total, total - np.uint64(modulus)).view(np.int64)
+    reduced: Indices = np.minimum(total, total - np.uint64(modulus)).view(np.int64)
+    return reduced
 
 
 # A reader asks for a batch at a time, so the tables have to outlive a call; a new epoch displaces an old one.
