@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fault_proxy import FaultProxy, FaultProxyFactory
 
 from recipes.sample_images import write_sample_images
 from recipes.servers import LocalS3, put_folder, rclone_server, s3_server
+from tests.service_fixtures import service  # noqa: F401
 
 if TYPE_CHECKING:
     from datapipes.catalog.s3_server import S3Server
@@ -36,7 +38,7 @@ def no_credentials_of_this_machine(tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="session")
 def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in ImageNet layout, to be left as it is: train/ of 48 and val/ of 12 photographs, 4 classes."""
+    """A folder in ImageNet layout, not to be changed: train/ of 48 and val/ of 12 photographs, 4 classes."""
     folder = tmp_path_factory.mktemp("samples")
     return write_sample_images(folder, classes=4, images=48, val_images=12, size=(96, 72))
 
@@ -106,3 +108,17 @@ def rclone_s3(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     shutil.copytree(samples, folder / BUCKET)
     with rclone_server(folder=folder) as local:
         yield SampleS3(local, samples)
+
+
+@pytest.fixture
+def fault_proxy() -> Iterator[FaultProxyFactory]:
+    """Makes proxies that misbehave on request, as `fault_proxy(s3.endpoint_url)`; closed when the test ends."""
+    proxies: list[FaultProxy] = []
+
+    def make(target: str) -> FaultProxy:
+        proxies.append(FaultProxy(target))
+        return proxies[-1]
+
+    yield make
+    for proxy in proxies:
+        proxy.close()
