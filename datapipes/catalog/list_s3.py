@@ -52,7 +52,7 @@ class S3FileLister(Pipe[str]):
         masks: Masks = "",
         *,
         server: S3Server = S3Server(),  # noqa: B008 - frozen
-        request_timeout_s: float = 30.0,
+        request_timeout_s: float = 20.0,
     ) -> None:
         check_masks(_FUNCTION, masks)
         timeout_s = request_timeout_ms / 1000 if request_timeout_ms != -1 else request_timeout_s
@@ -78,9 +78,7 @@ class S3FileLister(Pipe[str]):
         prefixes = list(self.source_datapipe)
         _check_apart(prefixes)
         wanted = mask_filter(_FUNCTION, self.masks)
-        listing = list_keys(
-            resolve(self.server), prefixes, function=_FUNCTION, timeout_s=self.request_timeout_s
-        )
+        listing = list_keys(resolve(self.server), prefixes, function=_FUNCTION, timeout_s=self.request_timeout_s)
         try:
             for prefix, pages in listing:
                 bucket, _ = parse_s3_url(prefix)

@@ -46,11 +46,12 @@ def parse_page(body: bytes) -> Page:
     """Read the answer. Folder markers, which are keys that end in "/", are left out.
 
     Raises:
-        ValueError: this is no answer to ListObjectsV2.
+        ValueError: this is no whole answer to ListObjectsV2.
     """
     keys, folders = _KEY.findall(body), _FOLDER.findall(body)
-    if b"<ListBucketResult" not in body[:1000]:
-        raise ValueError(f"no ListBucketResult in {body[:200]!r}")
+    # A body that ends where the connection does may have lost its tail, and with it keys.
+    if not body.rstrip().endswith(b"</ListBucketResult>"):
+        raise ValueError(f"not a whole ListBucketResult: {body[:100]!r} ... {body[100:][-100:]!r}")
     if len(keys) != body.count(b"<Contents>") or len(folders) != body.count(b"<CommonPrefixes>"):
         raise ValueError(f"some entries of this page have no readable name: {body[:200]!r}")
     token = _TOKEN.search(body) if b"<IsTruncated>true</" in body else None

@@ -1,4 +1,4 @@
-"""Signed GET requests of small answers, several at a time, in this thread: what a listing is made of."""
+"""Signed GET requests with small answers, several at a time and in this thread: what a listing is made of."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import itertools
 import random
 import re
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pycurl
@@ -38,12 +39,22 @@ class SignedGets:
 
     Args:
         function: the functional name that errors begin with.
+        parse: makes of a body what `answers` gives; its ValueError means that the body is broken.
         timeout_s: of one request, connecting included.
     """
 
-    def __init__(self, function: str, endpoint: S3Endpoint, *, timeout_s: float, max_in_flight: int) -> None:
+    def __init__(
+        self,
+        function: str,
+        endpoint: S3Endpoint,
+        parse: Callable[[bytes], Any],
+        *,
+        timeout_s: float,
+        max_in_flight: int,
+    ) -> None:
         self.function = function
         self.endpoint = endpoint
+        self.parse = parse
         self.timeout_s = timeout_s
         self._multi = pycurl.CurlMulti()
         self._idle = [pycurl.Curl() for _ in range(max_in_flight)]
@@ -59,8 +70,8 @@ class SignedGets:
         self._start_waiting()
         self._multi.perform()
 
-    def answers(self) -> list[tuple[Any, bytes]]:
-        """(tag, body) of the requests that have succeeded; waits for the first.
+    def answers(self) -> list[tuple[Any, Any]]:
+        """(tag, parsed body) of the requests that have succeeded; waits for the first.
 
         Raises:
             FileNotFoundError, PermissionError, ValueError, OSError: as `answer_error` says.
@@ -68,7 +79,7 @@ class SignedGets:
         """
         if not self._running and not self._waiting:
             raise RuntimeError("SignedGets.answers: nothing was asked")
-        succeeded: list[tuple[Any, bytes]] = []
+        succeeded: list[tuple[Any, Any]] = []
         while not succeeded:
             self._start_waiting()
             # Descriptors past 1,023 cannot be selected on: it answers -1 at once, and polling has to do.
@@ -107,11 +118,15 @@ class SignedGets:
             self._running[curl] = (asked, body, headers)
             self._multi.add_handle(curl)
 
-    def _answered(self, curl: pycurl.Curl) -> list[tuple[Any, bytes]]:
+    def _answered(self, curl: pycurl.Curl) -> list[tuple[Any, Any]]:
         asked, body, headers = self._freed(curl)
         status = curl.getinfo(pycurl.RESPONSE_CODE)
         if 200 <= status < 300:
-            return [(asked.tag, body.getvalue())]
+            try:
+                return [(asked.tag, self.parse(body.getvalue()))]
+            except ValueError as broken:
+                self._again(asked, self._unreadable(asked, broken))
+                return []
         region = _BUCKET_REGION.search(headers.getvalue())
         wrong_region = region is not None and region[1].decode() != self.endpoint.region
         error = answer_error(
@@ -130,9 +145,7 @@ class SignedGets:
         asked, _, _ = self._freed(curl)
         start = f"{self.function}: {asked.told_as} of {self.endpoint.base_url}"
         if number in _CERTIFICATE_ERRORS:
-            raise ConnectionError(
-                f"{start}: its certificate is not trusted ({text}); give S3Server(ca_bundle=...)"
-            )
+            raise ConnectionError(f"{start}: its certificate is not trusted ({text}); give S3Server(ca_bundle=...)")
         if number == pycurl.E_OPERATION_TIMEDOUT:
             error: OSError = TimeoutError(
                 f"{start}: no answer within {self.timeout_s:g} s ({text}); "
@@ -141,6 +154,12 @@ class SignedGets:
         else:
             error = ConnectionError(f"{start}: {text}; check the endpoint_url and the network")
         self._again(asked, error)
+
+    def _unreadable(self, asked: Asked, broken: ValueError) -> OSError:
+        return OSError(
+            f"{self.function}: the answer for {asked.told_as} cannot be read ({broken}); "
+            f"check that {self.endpoint.base_url} is an S3 server"
+        )
 
     def _again(self, asked: Asked, error: Exception) -> None:
         if asked.attempt == MAX_ATTEMPTS:

@@ -52,7 +52,7 @@ def list_keys(
     A URL names an object or a folder, with or without its last "/"; a bucket's names all of it. What is held
     in memory is a page, and what folders that ran ahead have brought.
     """
-    requests = SignedGets(function, endpoint, timeout_s=timeout_s, max_in_flight=MAX_IN_FLIGHT)
+    requests = SignedGets(function, endpoint, parse_page, timeout_s=timeout_s, max_in_flight=MAX_IN_FLIGHT)
     try:
         walk = _Walk(endpoint, requests)
         roots = [walk.started(*_root(index, url)) for index, url in enumerate(urls)]
@@ -67,8 +67,7 @@ def _ascending(function: str, url: str, pages: Iterator[list[str]]) -> Iterator[
     for keys in pages:
         if keys[0] <= last:
             raise OSError(
-                f"{function}: {url} was listed out of order ({keys[0]!r} after {last!r}); "
-                "list its folders one by one"
+                f"{function}: {url} was listed out of order ({keys[0]!r} after {last!r}); list its folders one by one"
             )
         last = keys[-1]
         yield keys
@@ -86,9 +85,7 @@ def _look_for(folder: Folder) -> Steps:
     page = yield page_query(folder.prefix)
     inside = folder.prefix + "/"
     if page.next_token is None:
-        folder.parts.append(
-            sorted(key for key in page.keys if key == folder.prefix or key.startswith(inside))
-        )
+        folder.parts.append(sorted(key for key in page.keys if key == folder.prefix or key.startswith(inside)))
     else:
         # `P-old/` comes before `P/` and may hold millions, so `P/` is asked for by itself.
         folder.parts.append([key for key in page.keys if key == folder.prefix])
@@ -174,8 +171,8 @@ class _Walk:
     def keys_of(self, folder: Folder) -> Iterator[list[str]]:
         while folder.parts or not folder.done:
             if not folder.parts:
-                for (answered, steps), body in self.requests.answers():
-                    self._advance(answered, steps, self._parsed(answered, body))
+                for (answered, steps), page in self.requests.answers():
+                    self._advance(answered, steps, page)
                 continue
             part = folder.parts.popleft()
             if isinstance(part, Folder):
@@ -195,12 +192,3 @@ class _Walk:
     def _ask(self, folder: Folder, steps: Steps, query: str) -> None:
         url = f"{self.endpoint.url(folder.bucket)}?{query}"
         self.requests.ask(url, told_as=folder.url, rank=folder.rank, tag=(folder, steps))
-
-    def _parsed(self, folder: Folder, body: bytes) -> Page:
-        try:
-            return parse_page(body)
-        except ValueError as error:
-            raise OSError(
-                f"{self.requests.function}: the listing of {folder.url} cannot be read ({error}); "
-                f"check that {self.endpoint.base_url} is an S3 server"
-            ) from None
