@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fault_proxy import FaultProxy, FaultProxyFactory
+from service_fixtures import service  # noqa: F401
 
 from recipes.sample_images import write_sample_images
 from recipes.servers import LocalS3, put_folder, rclone_server, s3_server
-from tests.service_fixtures import service  # noqa: F401
 
 if TYPE_CHECKING:
     from datapipes.catalog.s3_server import S3Server
