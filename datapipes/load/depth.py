@@ -15,8 +15,8 @@ class Depth:
     """The present number of requests in flight; it follows latency x rate, as TCP's BBR does.
 
     By Little's law a store that answers `rate` requests a second, each after `latency`, has rate x latency
-    of them in flight; twice as many find out whether it could do more. Against a server beside us that is under
-    8, and deeper only costs CPU (63 us an object at 8, 87 us at 256). At 100 ms it doubles every 100 ms
+    of them in flight; twice as many find out whether it could do more. Beside the server that is under 8, and
+    deeper only costs CPU (63 us an object at 8, 87 us at 256). At 100 ms it doubles every 100 ms
     until the rate stops rising: several hundred after 0.7 s.
 
     The latency is the shortest seen, since longer ones include a queue of our own making. It is forgotten

@@ -45,6 +45,7 @@ def in_flight(
     item_of: Callable[[Any, Any], Any] = pair,
     size_of: Callable[[Any], int] = len,
     depth: Depth | None = None,
+    backoff: Backoff | None = None,
     max_bytes: int = MAX_BYTES,
     request_timeout_s: float = REQUEST_TIMEOUT_S,
     ordered: bool = True,
@@ -66,6 +67,7 @@ def in_flight(
         item_of: what comes out for `(key, result)`; an error that it raises is the key's own.
         size_of: bytes of a result, for `max_bytes`.
         depth: how many requests are in flight; by default it follows latency and rate.
+        backoff: which errors go again, and when; by default 7 attempts with up to 6.3 s between them.
         max_bytes: payload on its way or waiting for its turn; what is on its way counts by the mean size.
         request_timeout_s: deadline of an attempt, in seconds. A key fails after 7 attempts: at the latest
             after 7 times this and the 6.3 s between them.
@@ -76,6 +78,7 @@ def in_flight(
     window = _Window(
         placed, transport, function, form_requests, size_of, depth or Depth(), max_bytes, request_timeout_s
     )
+    window.backoff = backoff or Backoff()
     window.span = 1 if ordered else batch_size or sys.maxsize
     ready, left = window.ready, window.span
     look_again_at = 0.0
@@ -118,9 +121,7 @@ class _Attempt:
 
     __slots__ = ("answers_before", "deadline", "number", "request", "started_at")
 
-    def __init__(
-        self, request: Request, number: int, answers_before: int, started_at: float, deadline: float
-    ) -> None:
+    def __init__(self, request: Request, number: int, answers_before: int, started_at: float, deadline: float) -> None:
         self.request = request
         self.number = number
         self.answers_before = answers_before
@@ -150,7 +151,7 @@ class _Window:
         self.depth = depth
         self.max_bytes = max_bytes
         self.request_timeout_s = request_timeout_s
-        self.backoff = Backoff()
+        self.backoff: Backoff
         # A turn is what may come out in any order among itself: a place, or with ordered=False a batch.
         self.turn = 0
         self.ready: dict[int, list[tuple[int, Any, Any]]] = {}
@@ -222,8 +223,13 @@ class _Window:
     def _start(self, request: Request, number: int, now: float) -> None:
         ticket = next(self._tickets)
         deadline = now - self._away_s + self.request_timeout_s
-        self._attempts[ticket] = _Attempt(request, number, self._answers, now, deadline)
-        self.transport.start(ticket, request)
+        attempt = _Attempt(request, number, self._answers, now, deadline)
+        try:
+            self.transport.start(ticket, request)
+        except Exception as error:
+            self._failed(attempt, error, now)
+        else:
+            self._attempts[ticket] = attempt
 
     def collect(self, wait: bool) -> None:
         """Take in what was answered; with `wait`, until something was or something is due."""
