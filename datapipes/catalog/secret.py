@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from multiprocessing.context import get_spawning_popen
+from typing import Any
+
+_TELLING = re.compile(r"key|secret|token|password|passwd|credential|auth", re.IGNORECASE)
 
 
 class Secret:
@@ -57,3 +62,31 @@ class Secret:
 def as_secret(value: str | Secret | None) -> Secret | None:
     """What a server's constructor does with a secret that its user wrote as text."""
     return Secret(value) if isinstance(value, str) else value
+
+
+def hide_secrets(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options for some client, each text whose name tells of a secret made a `Secret`.
+
+    >>> hide_secrets({"anon": False, "secret": "hunter2", "client_kwargs": {"password": "hunter2"}})
+    {'anon': False, 'secret': Secret(***), 'client_kwargs': {'password': Secret(***)}}
+    """
+    return {
+        name: hide_secrets(value)
+        if isinstance(value, Mapping)
+        else Secret(value)
+        if isinstance(value, str) and _TELLING.search(name)
+        else value
+        for name, value in options.items()
+    }
+
+
+def reveal_secrets(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options as the client takes them: what `hide_secrets` was given."""
+    return {
+        name: reveal_secrets(value)
+        if isinstance(value, Mapping)
+        else value.reveal()
+        if isinstance(value, Secret)
+        else value
+        for name, value in options.items()
+    }
