@@ -1,17 +1,24 @@
 import io
+import os
 import pickle
 
 import pytest
+from torch.utils.data import DataLoader
 from torch.utils.data.datapipes.iter import IterableWrapper
 
 from datapipes.catalog.class_map import ClassMap
 from datapipes.catalog.keys import StrKeys
+from datapipes.dataset.as_dataset import as_dataset
 from datapipes.pipe import Pipe
 from datapipes.stages.parse_label import LabelParser
 
 
 def files(*urls):
     return IterableWrapper([(url, io.BytesIO(url.encode())) for url in urls], deepcopy=False)
+
+
+def with_bytes(url):
+    return url, b""
 
 
 class Listing(Pipe):
@@ -135,3 +142,19 @@ def test_the_pipe_pickles_unstarted_half_read_and_finished():
         assert labels(pickle.loads(pickle.dumps(pipe))) == [0, 1]
         next(stream, None)
     assert len(LabelParser(files("b/1/1.jpg"))) == 1
+
+
+def test_one_listing_serves_the_class_maps_of_all_workers_and_epochs():
+    listed = []
+
+    class CountedListing(Listing):
+        def key_table(self):
+            listed.append(os.getpid())
+            return super().key_table()
+
+    keys = CountedListing("s3://b/tench/1.jpg", "s3://b/ostrich/2.jpg", "s3://b/tench/3.jpg")
+    samples = keys.distribute(shuffle=False, uneven="keep").map(with_bytes).parse_label()
+    loader = DataLoader(as_dataset(samples), batch_size=None, num_workers=2, multiprocessing_context="fork")
+    for _ in range(2):
+        assert sorted(sample["cls"] for sample in loader) == [0, 1, 1]
+    assert listed == [os.getpid()]

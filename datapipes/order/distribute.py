@@ -63,17 +63,25 @@ class Distributor(Pipe[Any]):
         self.block = block
         self._instance = (0, 1)
         self._epoch = 0
+        self._class_map: ClassMap | None = None
 
     def key_table(self) -> KeyTable:
         """Every key, listed now."""
-        return key_table_of(self.source_datapipe)
+        table = key_table_of(self.source_datapipe)
+        if isinstance(table, StrKeys):
+            self._class_map = ClassMap.of_directories(table.directories)
+        return table
 
     def class_map(self) -> ClassMap:
-        """The names of the keys' parent directories, sorted: what `parse_label` asks for when given no classes."""
-        table = self.key_table()
-        if not isinstance(table, StrKeys):
-            raise ValueError(f"parse_label: {table!r} has no directories to take class names from; pass classes=")
-        return ClassMap.of_directories(table.directories)
+        """The names of the keys' parent directories, sorted: what `parse_label` asks for when given no classes.
+
+        It is remembered from the last listing, so that no worker lists again for it.
+        """
+        if self._class_map is None:
+            table = self.key_table()
+            if self._class_map is None:
+                raise ValueError(f"parse_label: {table!r} has no directories to take class names from; pass classes=")
+        return self._class_map
 
     def plan(self, n: int, batch_size: int) -> Plan:
         """The arithmetic of an epoch over `n` keys."""
