@@ -32,6 +32,14 @@ ODD_KEYS = [
 ]
 
 
+def sample_urls(s3):
+    return [f"s3://{s3.bucket}/{key}" for key in sorted(s3.keys())]
+
+
+def sample_bytes(s3):
+    return [(s3.folder / key).read_bytes() for key in sorted(s3.keys())]
+
+
 def loaded(urls, server, **options):
     return [item for _, item in load_objects(enumerate(urls), server=server, **options)]
 
@@ -84,14 +92,14 @@ def s3_error(code, status, **headers):
 
 
 def test_every_object_arrives_whole_and_in_order(s3):
-    urls = [f"s3://imagenet/{key}" for key in s3.keys()] * 5
+    urls = sample_urls(s3) * 5
     got = loaded(urls, s3.server)
     assert [url for url, _ in got] == urls
-    assert [body.read() for _, body in got] == [(s3.folder / key).read_bytes() for key in s3.keys()] * 5
+    assert [body.read() for _, body in got] == sample_bytes(s3) * 5
 
 
 def test_the_pipe_ports_from_torchdata(s3):
-    urls = IterableWrapper([f"s3://imagenet/{key}" for key in s3.keys()])
+    urls = IterableWrapper(sample_urls(s3))
     pipe = S3FileLoader(urls, 3000, "us-east-1", None, None, server=s3.server)
     assert (pipe.request_timeout_s, pipe.server.region, len(pipe)) == (3.0, "us-east-1", 60)
     assert [url for url, _ in pipe] == list(urls)
@@ -261,7 +269,7 @@ def open_files():
 
 
 def test_closing_half_way_leaves_no_thread_and_no_file_open(s3):
-    urls = [f"s3://imagenet/{key}" for key in s3.keys()] * 20
+    urls = sample_urls(s3) * 20
     loaded(urls[:9], s3.server)
     before = open_files(), threading.active_count()
     for _ in range(5):
@@ -277,12 +285,12 @@ def first_body_size(url_and_stream):
 
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_workers_load_after_the_main_process_has_and_while_it_does(s3, context):
-    pipe = IterableWrapper([f"s3://imagenet/{key}" for key in s3.keys()]).load_files_by_s3(server=s3.server)
+    pipe = IterableWrapper(sample_urls(s3)).load_files_by_s3(server=s3.server)
     halfway = iter(pipe)
     next(halfway)
     sizes = pipe.map(first_body_size)
     loader = DataLoader(sizes, batch_size=None, num_workers=2, multiprocessing_context=context, timeout=60)
-    assert sorted(loader) == sorted(2 * [(s3.folder / key).stat().st_size for key in s3.keys()])
+    assert sorted(loader) == sorted(2 * [len(body) for body in sample_bytes(s3)])
 
 
 def close_in_child(stream):
@@ -291,7 +299,7 @@ def close_in_child(stream):
 
 
 def test_a_child_that_drops_a_half_read_stream_does_not_disturb_its_parent(s3):
-    urls = [f"s3://imagenet/{key}" for key in s3.keys()] * 5
+    urls = sample_urls(s3) * 5
     stream = load_objects(enumerate(urls), server=s3.server)
     next(stream)
     child = multiprocessing.get_context("fork").Process(target=close_in_child, args=(stream,))
@@ -304,7 +312,7 @@ def test_a_child_that_drops_a_half_read_stream_does_not_disturb_its_parent(s3):
 
 
 def test_the_pipe_pickles_unstarted_half_read_and_finished(s3):
-    pipe = IterableWrapper([f"s3://imagenet/{key}" for key in s3.keys()]).load_files_by_s3(server=s3.server)
+    pipe = IterableWrapper(sample_urls(s3)).load_files_by_s3(server=s3.server)
     for read in (0, 3, 60):
         stream = iter(pipe)
         for _ in range(read):

@@ -34,8 +34,10 @@ class Depth:
         self._deepest = deepest
         self._latency_s = math.inf
         self._learnt_at = 0.0
-        self._rates: deque[float] = deque(maxlen=8)
+        # The best rate of each of the last rounds; a round is as long as a request takes.
+        self._rates: deque[float] = deque([0.0], maxlen=8)
         self._round_began = 0.0
+        self._cap = 2 * self.present
         self._probing_since: float | None = None
 
     def answered(self, started_at: float, now: float, answers: int) -> None:
@@ -46,36 +48,33 @@ class Depth:
         if latency_s < self._latency_s:
             self._latency_s, self._learnt_at = latency_s, now
         if self._probing_since is not None:
-            self._end_probe(started_at, now, latency_s)
-        elif started_at >= self._round_began:
-            self._rates.append(answers / latency_s)
-            self._follow()
+            if started_at < self._probing_since:
+                # Asked for when the queue was long.
+                self._latency_s = math.inf
+                return
+            self._probing_since = None
+            self._cap = self._deepest
             self._round_began = now
+        elif started_at >= self._round_began:
             if now - self._learnt_at > PROBE_EVERY_S:
-                self._begin_probe(now)
+                self._probe(now)
+                return
+            self._rates.append(0.0)
+            self._round_began = now
+            self._cap = 2 * self.present
+        self._rates[-1] = max(self._rates[-1], answers / latency_s)
+        worthwhile = math.ceil(GAIN * max(self._rates) * self._latency_s)
+        self.present = min(max(SHALLOWEST, worthwhile), self._cap, self._deepest)
 
     def slow_down(self) -> None:
         """Halve: the store said that this is too much. What is now learnt of its rate decides from here."""
         if not self._fixed:
             self.present = max(1, self.present // 2)
+            self._cap = self.present
             self._rates.clear()
+            self._rates.append(0.0)
 
-    def _follow(self) -> None:
-        worthwhile = math.ceil(GAIN * max(self._rates) * self._latency_s)
-        self.present = min(max(SHALLOWEST, worthwhile), 2 * self.present, self._deepest)
-
-    def _begin_probe(self, now: float) -> None:
+    def _probe(self, now: float) -> None:
         self._latency_s = math.inf
-        self._learnt_at = self._probing_since = now
+        self._probing_since = now
         self.present = min(SHALLOWEST, self._deepest)
-
-    def _end_probe(self, started_at: float, now: float, latency_s: float) -> None:
-        assert self._probing_since is not None
-        if started_at < self._probing_since:
-            self._latency_s = math.inf
-            return
-        self._latency_s, self._learnt_at = latency_s, now
-        self._probing_since = None
-        self._round_began = now
-        worthwhile = math.ceil(GAIN * max(self._rates, default=0.0) * latency_s)
-        self.present = min(max(SHALLOWEST, worthwhile), self._deepest)
