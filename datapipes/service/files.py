@@ -13,11 +13,11 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from datapipes.service import schemas
 from datapipes.service.names import check_dataset_name, check_path
-from datapipes.service.problems import documented
+from datapipes.service.problems import Problem, documented
 from datapipes.service.receive import receive_file
 from datapipes.service.send import read_ahead, send_file
 from datapipes.service.state import as_json, service_of
-from datapipes.service.storage import Store, StoredFile
+from datapipes.service.storage import StoredFile
 
 router = APIRouter(tags=["files"])
 NDJSON = "application/x-ndjson"
@@ -26,25 +26,28 @@ NDJSON = "application/x-ndjson"
 @router.get(
     "/datasets/{name}/files",
     response_model=schemas.Files,
-    responses={**documented(404), 200: {"content": {NDJSON: {}}}},
+    responses={**documented(404, 409), 200: {"content": {NDJSON: {}}}},
     summary="List the files of a data set",
 )
 async def list_files(
     request: Request,
     name: str,
+    under: Annotated[str, Query(description="folder in the data set; all of it without one")] = "",
     after: Annotated[str, Query(description="path of the last file that is known already")] = "",
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
 ) -> Response:
     """By pages of JSON; or, with `Accept: application/x-ndjson`, all in one stream, a file a line."""
     store = service_of(request).store
     check_dataset_name(name)
-    if after:
-        check_path(after)
+    under = check_path(under.strip("/")) if under else ""
+    if after and not check_path(after).startswith(f"{under}/" if under else ""):
+        raise Problem(400, f"{after[:200]!r} does not lie in {under[:200]!r}", "give the `next` of the last page")
+    after = after.removeprefix(f"{under}/") if under else after
     if NDJSON in request.headers.get("accept", ""):
-        files = store.walk(name, after)
+        files = store.walk(name, after, under)
         first = await asyncio.to_thread(lambda: list(islice(files, 1)))
         return StreamingResponse(read_ahead(_lines(first, files)), media_type=NDJSON)
-    page = await asyncio.to_thread(_page, store, name, after, limit + 1)
+    page = await asyncio.to_thread(lambda: list(islice(store.walk(name, after, under), limit + 1)))
     return JSONResponse(
         {
             "files": [as_json(file) for file in page[:limit]],
@@ -95,10 +98,6 @@ async def upload_file(request: Request, name: str, path: str) -> Response:
 async def delete_file(request: Request, name: str, path: str) -> Response:
     await asyncio.to_thread(service_of(request).store.delete, check_dataset_name(name), check_path(path))
     return Response(status_code=204)
-
-
-def _page(store: Store, name: str, after: str, limit: int) -> list[StoredFile]:
-    return list(islice(store.walk(name, after), limit))
 
 
 def _lines(first: list[StoredFile], rest: Iterator[StoredFile]) -> Iterator[bytes]:

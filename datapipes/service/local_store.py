@@ -229,7 +229,9 @@ def _walk(descriptor: int, prefix: str, after: list[str]) -> Iterator[StoredFile
                 status = os.stat(entry.name, dir_fd=descriptor, follow_symlinks=False)
             except FileNotFoundError:
                 continue
-            yield _described(prefix + entry.name, status, None)
+            # The only way to an attribute of a file that is not open, relative to a descriptor.
+            at_hand = f"/proc/self/fd/{descriptor}/{entry.name}"
+            yield _described(prefix + entry.name, status, _kept_digest(at_hand, status))
 
 
 def _described(path: str, status: os.stat_result, sha256: str | None) -> StoredFile:
@@ -247,11 +249,14 @@ def _keep_digest(descriptor: int, status: os.stat_result, sha256: str) -> None:
                 raise
 
 
-def _kept_digest(descriptor: int, status: os.stat_result) -> str | None:
+def _kept_digest(file: int | str, status: os.stat_result) -> str | None:
     if not hasattr(os, "getxattr"):
         return None
     try:
-        sha256, modified_ns, size = os.getxattr(descriptor, _DIGEST).decode().split()
+        kept = (
+            os.getxattr(file, _DIGEST) if isinstance(file, int) else os.getxattr(file, _DIGEST, follow_symlinks=False)
+        )
+        sha256, modified_ns, size = kept.decode().split()
     except (OSError, ValueError):
         return None
     return sha256 if (int(modified_ns), int(size)) == (status.st_mtime_ns, status.st_size) else None

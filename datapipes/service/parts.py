@@ -44,6 +44,13 @@ async def begin(request: Request, name: str, new: schemas.NewUpload) -> Response
     return JSONResponse(_as_json(upload, []), 201, headers={"Location": location})
 
 
+@router.get("", response_model=schemas.Uploads, responses=documented(404), summary="List the uploads under way")
+async def list_uploads(request: Request, name: str) -> Response:
+    store = service_of(request).store
+    uploads = await asyncio.to_thread(_under_way, store, check_dataset_name(name))
+    return JSONResponse({"uploads": uploads})
+
+
 @router.get("/{id}", response_model=schemas.Upload, responses=documented(404), summary="See what has arrived")
 async def look(request: Request, name: str, id: str) -> Response:
     store = service_of(request).store
@@ -89,6 +96,20 @@ async def give_up(request: Request, name: str, id: str) -> Response:
     await asyncio.to_thread(_find, store, name, id)
     await asyncio.to_thread(store.discard_staged, f"upload-{id}")
     return Response(status_code=204)
+
+
+def _under_way(store: Store, name: str) -> list[dict[str, Any]]:
+    if not store.has(name):
+        raise FileNotFoundError(2, "no such data set", name)
+    found = []
+    for file in store.walk(STAGING):
+        if file.path.startswith("upload-") and file.path.endswith("/upload.json"):
+            try:
+                upload = _find(store, name, file.path[len("upload-") :].partition("/")[0])
+            except Problem:
+                continue  # another data set's
+            found.append(_as_json(upload, _arrived(store, upload["id"])))
+    return found
 
 
 def _part(id: str, number: int) -> str:

@@ -67,6 +67,10 @@ class Upload(BaseModel):
     parts: list[Part]
 
 
+class Uploads(BaseModel):
+    uploads: list[Upload]
+
+
 BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
