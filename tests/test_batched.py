@@ -10,12 +10,12 @@ from PIL import Image
 from torch.utils.data import DataLoader
 from torch.utils.data.datapipes.iter import IterableWrapper
 
-from datapipes.stages.batched import Batcher, collate
+from datapipes.stages.batched import SampleBatcher, collate
 
 
 @given(n=st.integers(0, 50), batch_size=st.integers(1, 20), drop_last=st.booleans())
 def test_batches_cover_the_samples_in_order_and_length_is_right(n, batch_size, drop_last):
-    pipe = Batcher(IterableWrapper(range(n)), batch_size, collate=None, drop_last=drop_last)
+    pipe = SampleBatcher(IterableWrapper(range(n)), batch_size, collate=None, drop_last=drop_last)
     batches = list(pipe)
     assert len(batches) == len(pipe)
     assert [sample for batch in batches for sample in batch] == list(
@@ -100,5 +100,5 @@ def test_batches_from_a_worker_process_are_whole():
 
 
 def test_the_pipe_pickles():
-    pipe = Batcher(IterableWrapper([1, 2, 3]), 2)
+    pipe = SampleBatcher(IterableWrapper([1, 2, 3]), 2)
     assert [batch.tolist() for batch in pickle.loads(pickle.dumps(pipe))] == [[1, 2], [3]]

@@ -11,7 +11,7 @@ from torch.utils.data import get_worker_info
 from datapipes.on_error import OnError
 from datapipes.order.distribute import Distributor
 from datapipes.pipe import MapPipe, core_batch_size, core_map_function, reorders_samples, sources_of
-from datapipes.stages.batched import Batcher
+from datapipes.stages.batched import SampleBatcher
 from datapipes.stages.prefetch import Prefetcher
 
 
@@ -33,14 +33,14 @@ class Chain:
 
     distributor: Distributor
     stages: list[Any]
-    batcher: Batcher | None
+    batcher: SampleBatcher | None
     batch_stages: list[Any]
 
 
 def read_chain(end: Any) -> Chain:
     """Walk from the last pipe up to `distribute`; refuse what would break order or count."""
     stages: list[Any] = []
-    batcher: Batcher | None = None
+    batcher: SampleBatcher | None = None
     batch_stages: list[Any] = []
     pipe = end
     while not isinstance(pipe, Distributor):
@@ -66,10 +66,10 @@ def read_chain(end: Any) -> Chain:
                 "use .list_tar_samples().distribute(block=256).read_tar_samples(), or a bare DataLoader"
             )
         batch_size = core_batch_size(pipe)
-        if isinstance(pipe, Batcher) or batch_size is not None:
+        if isinstance(pipe, SampleBatcher) or batch_size is not None:
             if batcher is not None:
                 raise ValueError("as_dataset: the chain batches twice; keep one batched()")
-            batcher = pipe if isinstance(pipe, Batcher) else Batcher([], batch_size or 1, collate=None)
+            batcher = pipe if isinstance(pipe, SampleBatcher) else SampleBatcher([], batch_size or 1, collate=None)
             stages, batch_stages = [], stages
         else:
             stages.append(pipe)

@@ -18,7 +18,7 @@ from datapipes.dataset.randomness import mixed
 from datapipes.on_error import Skipped
 from datapipes.order.plan import Plan
 from datapipes.pipe import FlowPipe, LoadPipe, Placed, fed_by
-from datapipes.stages.batched import Batcher
+from datapipes.stages.batched import SampleBatcher
 from datapipes.stages.threads import map_in_threads
 
 Places = NDArray[np.int64]
@@ -158,7 +158,7 @@ def _tally(placed: list[Placed], plan: Plan, table: KeyTable, epoch: int, sizes:
     )
 
 
-def _collated(placed: list[Placed], batcher: Batcher) -> Any:
+def _collated(placed: list[Placed], batcher: SampleBatcher) -> Any:
     samples = [item for _, item in placed if type(item) is not Skipped]
     if not samples:
         raise RuntimeError(

@@ -76,7 +76,7 @@ def collate_column(values: Sequence[Any], field: str) -> Any:
 
 
 @functional_form("batched")
-class Batcher(Pipe[Any]):
+class SampleBatcher(Pipe[Any]):
     """Takes samples and yields batches of `batch_size` of them (functional name: `batched`).
 
     >>> from datapipes.iter import IterableWrapper

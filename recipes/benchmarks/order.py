@@ -1,51 +1,52 @@
-"""What an epoch's order costs, beside storing it with numpy. Prints a Markdown table.
-
-    python recipes/benchmarks/order.py
-
-Every round times each way once, in turn; a row is the median of its rounds. Each call orders a new epoch, so
-nothing is found in a cache. Bars: 1.28 million keys in at most 50 ms, the first batch of 10^9 in at most 100 ms.
-"""
+"""What an epoch's order costs: computed here, stored with numpy's permutation."""
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections.abc import Callable
-from typing import Any
+import tracemalloc
+from collections.abc import Callable, Iterable
+from itertools import count
 
 import numpy as np
 
+from datapipes.catalog.keys import StrKeys
 from datapipes.order.plan import Plan
+from recipes.benchmarks.harness import Bar, Table, alternate
 
 IMAGENET = 1_281_167
-ROUNDS = 9
 
 
-def measure() -> list[dict[str, Any]]:
-    """A row a way: its name and the median of its rounds in ms."""
+def measure() -> Iterable[Table]:
+    """Each call orders a new epoch, so nothing is found in a cache."""
     whole, batch = np.arange(IMAGENET), np.arange(256)
     imagenet, blocks = Plan(IMAGENET, 256), Plan(IMAGENET, 256, block=256)
     billion = Plan(10**9, 256)
-    ways: dict[str, Callable[[int], Any]] = {
-        "1.28 M keys": lambda epoch: imagenet.indices(whole, epoch),
-        "1.28 M keys, block=256": lambda epoch: blocks.indices(whole, epoch),
-        "1.28 M keys, stored: numpy's permutation": lambda epoch: np.random.default_rng(epoch).permutation(IMAGENET),
-        "first batch of 10^9 keys": lambda epoch: billion.indices(batch, epoch),
+    epochs = count()
+    ways: dict[str, Callable[[], object]] = {
+        "1.28 M keys": lambda: imagenet.indices(whole, next(epochs)),
+        "1.28 M keys, block=256": lambda: blocks.indices(whole, next(epochs)),
+        "1.28 M keys, stored: numpy's permutation": lambda: np.random.default_rng(next(epochs)).permutation(IMAGENET),
+        "first batch of 10^9 keys": lambda: billion.indices(batch, next(epochs)),
     }
-    times: dict[str, list[float]] = {name: [] for name in ways}
-    for epoch in range(ROUNDS):
-        for name, way in ways.items():
-            begun = time.perf_counter()
-            way(epoch)
-            times[name].append((time.perf_counter() - begun) * 1e3)
-    return [{"way": name, "ms": statistics.median(rounds)} for name, rounds in times.items()]
-
-
-def main() -> None:
-    print("| order | ms |\n|---|---:|")
-    for row in measure():
-        print(f"| {row['way']} | {row['ms']:.2f} |")
-
-
-if __name__ == "__main__":
-    main()
+    ms = {name: figure.median_wall_s * 1e3 for name, figure in alternate(ways, rounds=9).items()}
+    tracemalloc.start()
+    billion.indices(batch, next(epochs))
+    peak_mb = tracemalloc.get_traced_memory()[1] / 1e6
+    tracemalloc.stop()
+    urls = (f"s3://imagenet/train/n{i // 1300:08d}/n{i // 1300:08d}_{i % 1300 * 37}.JPEG" for i in range(IMAGENET))
+    bytes_a_key = StrKeys.of(urls).nbytes / IMAGENET
+    rows = [[name, f"{value:.2f}"] for name, value in ms.items()]
+    yield Table(
+        "Ordering an epoch",
+        ["order", "ms"],
+        rows,
+        [
+            Bar("one rank's epoch order of 1.28 M keys, ms", ms["1.28 M keys"], at_most=50),
+            Bar(
+                "key table of 1.28 M ImageNet URLs, bytes a key; the order itself stores nothing",
+                bytes_a_key,
+                at_most=40,
+            ),
+            Bar("first batch of 10^9 keys, ms", ms["first batch of 10^9 keys"], at_most=100),
+            Bar("memory of that first batch, MB", peak_mb, at_most=16),
+        ],
+    )
