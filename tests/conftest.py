@@ -14,7 +14,7 @@ from fault_proxy import FaultProxy, FaultProxyFactory
 from service_fixtures import service  # noqa: F401
 
 from recipes.sample_images import write_sample_images
-from recipes.servers import LocalS3, put_folder, rclone_server, s3_server
+from recipes.servers import LocalCassandra, LocalS3, cassandra_server, put_folder, rclone_server, s3_server
 
 if TYPE_CHECKING:
     from datapipes.catalog.s3_server import S3Server
@@ -108,6 +108,13 @@ def rclone_s3(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     shutil.copytree(samples, folder / BUCKET)
     with rclone_server(folder=folder) as local:
         yield SampleS3(local, samples)
+
+
+@pytest.fixture(scope="session")
+def cassandra() -> Iterator[LocalCassandra]:
+    """One node, `cassandra.server` as our pipes take it. A test makes its own keyspace, and never stops it."""
+    with cassandra_server() as running:
+        yield running
 
 
 @pytest.fixture
