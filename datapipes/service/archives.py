@@ -12,6 +12,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import IO, Any
 
 import zstandard
@@ -22,7 +23,7 @@ from datapipes.service.storage import CHUNK_BYTES
 
 SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".zip")
 MAX_GROWTH = 100  # text packs to a tenth, a file of zeros to a thousandth
-FREE_GROWTH_BYTES = 64 << 20
+FREE_GROWTH_BYTES = 16 << 20
 MAX_HEADER_BYTES = 1 << 20  # tarfile holds a pax header in memory, whatever size it claims
 _DAMAGE = (
     tarfile.TarError,
@@ -54,18 +55,25 @@ def members(stream: IO[bytes], filename: str) -> Iterator[tuple[str, Iterator[by
 
     def bounded(chunks: Iterator[bytes]) -> Iterator[bytes]:
         nonlocal allowed
-        for chunk in chunks:
-            allowed -= len(chunk)
-            if allowed < 0:
-                raise _refused(
-                    f"{filename!r} unpacks to more than {MAX_GROWTH} times its size",
-                    "send the files one by one if that is right",
-                )
-            yield chunk
+        with _damage_told(filename):
+            for chunk in chunks:
+                allowed -= len(chunk)
+                if allowed < 0:
+                    raise _refused(
+                        f"{filename!r} unpacks to more than {MAX_GROWTH} times its size",
+                        "send the files one by one if that is right",
+                    )
+                yield chunk
 
-    try:
+    with _damage_told(filename):
         for path, chunks in _zip_members(stream) if lower.endswith(".zip") else _tar_members(stream, lower):
             yield check_path(path), bounded(chunks)
+
+
+@contextmanager
+def _damage_told(filename: str) -> Iterator[None]:
+    try:
+        yield
     except _DAMAGE as error:
         raise _refused(f"{filename!r} cannot be unpacked: {error}", "pack it again, without encryption") from None
 

@@ -100,6 +100,10 @@ def install(app: FastAPI) -> None:
     async def client_left(request: Request, error: ClientDisconnect) -> Response:
         return Response(status_code=499)
 
+    @app.exception_handler(Exception)
+    async def our_fault(request: Request, error: Exception) -> Response:
+        return response(Problem(500, "the service has a fault", "see its log for what happened; report it"))
+
     @app.exception_handler(RequestValidationError)
     async def not_valid(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
