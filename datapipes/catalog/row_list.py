@@ -16,14 +16,20 @@ class _FileLister(Pipe[Any]):
     """The keys of the files that the source names, and the table that they are in."""
 
     function: str
+    _sources: dict[RowSource | None, str] | None = None
+    """Tables and the first file of each, remembered so that no worker reads the files again for them."""
 
     def key_table(self) -> KeyTable:
         """Every key in the files' order, at 16 B a UUID."""
-        return join_keys([self._keys(path, rows) for path, rows in self._files()])
+        tables = [self._keys(path, rows) for path, rows in self._files()]
+        return join_keys(tables)
 
     def row_source(self) -> RowSource | None:
         """The table and columns that the files name, for the stage that reads the rows."""
-        sources = {rows.source: path for path, rows in self._files()}
+        if self._sources is None:
+            for _ in self._files():
+                pass
+        sources = self._sources or {}
         if len(sources) > 1:
             (one, one_path), (other, other_path) = list(sources.items())[:2]
             raise ValueError(
@@ -43,8 +49,12 @@ class _FileLister(Pipe[Any]):
         raise NotImplementedError
 
     def _files(self) -> Iterator[tuple[str, RowFile]]:
+        sources: dict[RowSource | None, str] = {}
         for path in self.source_datapipe:
-            yield path, load_row_file(path, function=self.function)
+            rows = load_row_file(path, function=self.function)
+            sources.setdefault(rows.source, path)
+            yield path, rows
+        self._sources = sources
 
 
 @functional_form("list_rows_by_file")

@@ -150,6 +150,23 @@ def quoted(table: str) -> str:
     return ".".join(protect_name(part) for part in table.split("."))
 
 
+def key_column(session: Session, table: str, server: CassandraServer, function: str) -> str:
+    """The column that a table's rows are found by, as a query has it.
+
+    Raises:
+        ValueError: there is no such table, or its key is not one column.
+    """
+    keyspace, name = table.split(".")
+    known = session.cluster.metadata.keyspaces.get(keyspace)
+    found = known.tables.get(name) if known else None
+    if found is None:
+        raise ValueError(f"{function}: no table {table} at {server.address}; create it first, with cqlsh -f")
+    columns = [column.name for column in found.primary_key]
+    if len(columns) != 1:
+        raise ValueError(f"{function}: the key of {table} is {', '.join(columns)}; a key of one column is needed")
+    return protect_name(columns[0])
+
+
 # A forked child must not touch its parent's event loop; kept, because to free it would close its sockets.
 _parents_loops: list[Any] = []
 

@@ -49,11 +49,10 @@ def make_split(
     """
     if not len(keys):
         raise ValueError("make_split: there are no keys to split")
-    labels = np.zeros(len(keys), np.int64) if labels is None else np.asarray(labels)
+    has_classes = labels is not None
+    labels = np.asarray(labels) if has_classes else np.zeros(len(keys), np.int64)
     if labels.shape != (len(keys),):
-        raise ValueError(
-            f"make_split: {len(keys):,} keys need as many labels, got an array of {labels.shape}"
-        )
+        raise ValueError(f"make_split: {len(keys):,} keys need as many labels, got an array of {labels.shape}")
     # Raw output of a generator is the same in every version of numpy, which its shuffles are not.
     generator = np.random.PCG64(seed)
     classes, counts = np.unique(labels, return_counts=True)
@@ -62,13 +61,11 @@ def make_split(
     by_class: Indices = np.lexsort((generator.random_raw(len(keys)), labels))
     starts = np.cumsum(counts) - counts
     taken = np.concatenate([by_class[at : at + total] for at, total in zip(starts, totals)])
-    owners = np.repeat(
-        np.tile(np.arange(len(ratio), dtype=np.int16), len(classes)), np.ravel(cells).astype(int)
-    )
+    owners = np.repeat(np.tile(np.arange(len(ratio), dtype=np.int16), len(classes)), np.ravel(cells).astype(int))
     order = np.argsort(generator.random_raw(len(taken)), kind="stable")
     taken, owners = taken[order], owners[order]
     splits = tuple(taken[owners == index] for index in range(len(ratio)))
-    return RowFile(keys, source, splits, int(classes[-1]) + 1)
+    return RowFile(keys, source, splits, int(classes[-1]) + 1 if has_classes else 0)
 
 
 def split_listing(listing: Any, *, classes: ClassMap | None = None, **options: Any) -> RowFile:
