@@ -18,9 +18,7 @@ def test_batches_cover_the_samples_in_order_and_length_is_right(n, batch_size, d
     pipe = SampleBatcher(IterableWrapper(range(n)), batch_size, collate=None, drop_last=drop_last)
     batches = list(pipe)
     assert len(batches) == len(pipe)
-    assert [sample for batch in batches for sample in batch] == list(
-        range(n - n % batch_size if drop_last else n)
-    )
+    assert [sample for batch in batches for sample in batch] == list(range(n - n % batch_size if drop_last else n))
     assert all(len(batch) == batch_size for batch in batches[:-1])
 
 

@@ -13,9 +13,7 @@ SAMPLE = {"__key__": "cat/1", "jpeg": b"image", "cls": 0, "json": {}}
 
 
 def test_the_first_alternative_that_is_there_is_taken():
-    assert list(IterableWrapper([SAMPLE]).to_tuple("jpg;png;jpeg", "cls", "__key__")) == [
-        (b"image", 0, "cat/1")
-    ]
+    assert list(IterableWrapper([SAMPLE]).to_tuple("jpg;png;jpeg", "cls", "__key__")) == [(b"image", 0, "cat/1")]
     both = {"__key__": "x", "png": 1, "jpg": 2}
     assert list(IterableWrapper([both]).to_tuple("jpg;png")) == [(2,)]
 

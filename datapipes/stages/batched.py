@@ -50,9 +50,7 @@ def collate_column(values: Sequence[Any], field: str) -> Any:
                 f"batched: {field} has from {min(lengths)} to {max(lengths)} elements; "
                 f"make them one length before batched(), or pass collate=None for a list of samples"
             )
-        columns = [
-            collate_column(column, f"element {index} of {field}") for index, column in enumerate(zip(*values))
-        ]
+        columns = [collate_column(column, f"element {index} of {field}") for index, column in enumerate(zip(*values))]
         return type(first)(*columns) if hasattr(first, "_fields") else tuple(columns)
     if isinstance(first, (torch.Tensor, np.ndarray)):
         shapes = {tuple(value.shape) for value in values}
@@ -66,9 +64,7 @@ def collate_column(values: Sequence[Any], field: str) -> Any:
             if first.dtype.kind not in "biufc":
                 return list(values)
             # A tensor cannot share an array that is read-only (Pillow's) or runs backwards (a flip).
-            return default_collate(
-                [torch.from_numpy(np.require(value, None, ["C", "W"])) for value in values]
-            )
+            return default_collate([torch.from_numpy(np.require(value, None, ["C", "W"])) for value in values])
         return default_collate(list(values))
     if isinstance(first, (int, float, np.number, np.bool_)):
         return default_collate(list(values))
@@ -108,9 +104,7 @@ class SampleBatcher(Pipe[Any]):
         if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
             raise ValueError(f"batched: batch_size must be a whole number of at least 1, got {batch_size!r}")
         if collate is not None and not callable(collate):
-            raise TypeError(
-                f"batched: collate must be a function of a list of samples, or None, got {collate!r}"
-            )
+            raise TypeError(f"batched: collate must be a function of a list of samples, or None, got {collate!r}")
         self.source_datapipe = source_datapipe
         self.batch_size = batch_size
         self.collate_samples: Callable[[list[Any]], Any] = list if collate is None else collate

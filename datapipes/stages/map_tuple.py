@@ -41,9 +41,7 @@ class TupleMapper(MapPipe[tuple[Any, ...]]):
         check_on_error("map_tuple", on_error)
         for function in functions:
             if function is not None and not callable(function):
-                raise TypeError(
-                    f"map_tuple: expected functions, or None for an element to leave, got {function!r}"
-                )
+                raise TypeError(f"map_tuple: expected functions, or None for an element to leave, got {function!r}")
         self.source_datapipe = source_datapipe
         # `functions` itself is a name that torch keeps for its own register.
         self.element_functions = functions
@@ -59,12 +57,9 @@ class TupleMapper(MapPipe[tuple[Any, ...]]):
                     f"map_tuple: expected a tuple, got a {type(sample).__name__}; put to_tuple(...) before it"
                 )
             if len(sample) < count:
-                raise ValueError(
-                    f"map_tuple: got {count} functions for a tuple of {len(sample)}; give one an element"
-                )
+                raise ValueError(f"map_tuple: got {count} functions for a tuple of {len(sample)}; give one an element")
             mapped = [
-                element if function is None else function(element)
-                for function, element in zip(functions, sample)
+                element if function is None else function(element) for function, element in zip(functions, sample)
             ]
             return (*mapped, *sample[count:])
 

@@ -49,9 +49,7 @@ class LabelParser(MapPipe[dict[str, Any]]):
             and neither `classes` nor the listing upstream can tell their labels.
     """
 
-    def __init__(
-        self, source_datapipe: Any, *, classes: Classes | None = None, on_error: OnError = "raise"
-    ) -> None:
+    def __init__(self, source_datapipe: Any, *, classes: Classes | None = None, on_error: OnError = "raise") -> None:
         check_on_error("parse_label", on_error)
         if not (classes is None or callable(classes) or isinstance(classes, (ClassMap, str, os.PathLike))):
             classes = ClassMap(classes, source="the names given as classes=")

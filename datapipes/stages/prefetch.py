@@ -31,9 +31,7 @@ class Prefetcher(FlowPipe[Any]):
 
     def __init__(self, source_datapipe: Any, buffer_size: int = 10) -> None:
         if isinstance(buffer_size, bool) or not isinstance(buffer_size, int) or buffer_size < 1:
-            raise ValueError(
-                f"prefetch: buffer_size must be a whole number of at least 1, got {buffer_size!r}"
-            )
+            raise ValueError(f"prefetch: buffer_size must be a whole number of at least 1, got {buffer_size!r}")
         self.source_datapipe = source_datapipe
         self.buffer_size = buffer_size
 
