@@ -8,6 +8,7 @@ import pickle
 import random
 import socket
 import threading
+from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,7 +27,7 @@ from datapipes.catalog.s3_errors import answer_error
 from datapipes.catalog.s3_page import Page, parse_page
 from datapipes.catalog.s3_server import S3Server
 from datapipes.iter import IterableWrapper
-from recipes.servers import put_folder
+from recipes.servers import put_folder, rclone_server
 
 ODD_NAMES = ["a b", "a+b", "a=b", "a#b", "a?b", "a%b", "a%20b", "a&b", "<a>", "ünï", "日本", "q'\"", "a;b:c@d,e$f!(g)*"]
 KEYS = sorted(
@@ -47,18 +48,21 @@ def write_keys(folder: Path) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=["s3", "rclone_s3"])
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> S3Server:
-    """S3Proxy, then rclone, with KEYS and two folder markers in the bucket `listing`."""
-    sample = request.getfixturevalue(request.param)
-    if request.param == "rclone_s3":
-        write_keys(sample.local.folder / "listing")
-    else:
-        put_folder(sample.local, write_keys(tmp_path_factory.mktemp("listing")), bucket="listing")
+@pytest.fixture(scope="module", params=["s3proxy", "rclone"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """S3Proxy, then rclone, with KEYS in the bucket `listing`, in S3Proxy with two folder markers as well."""
+    folder = tmp_path_factory.mktemp("buckets")
+    write_keys(folder / "listing")
+    if request.param == "s3proxy":
+        sample = request.getfixturevalue("s3")
+        put_folder(sample.local, folder / "listing", bucket="listing")
         for marker in ("imagenet-val/", "only-a-marker/"):
             sample.client().put_object(Bucket="listing", Key=marker, Body=b"")
-    server: S3Server = sample.server
-    return server
+        yield sample.server
+    else:
+        # Its own: rclone keeps in mind for minutes what folders it has seen.
+        with rclone_server(folder=folder) as local:
+            yield S3Server(local.endpoint_url, local.region, None, local.access_key, local.secret_key)
 
 
 def under(*prefixes: str) -> list[str]:
