@@ -67,7 +67,15 @@ def create_app(root: str, *, tokens: Tokens | None = None, max_file_bytes: int |
     async def metrics(request: Request) -> Response:
         return observe.metrics()
 
+    _describe_refusals_once(app)
     return app
+
+
+def _describe_refusals_once(app: FastAPI) -> None:
+    """FastAPI lists 422 for every parameter; here what is not valid is a 400 like any other refusal."""
+    for methods in app.openapi()["paths"].values():
+        for call in methods.values():
+            call["responses"].pop("422", None)
 
 
 def from_environment() -> FastAPI:

@@ -42,7 +42,7 @@ class RemoteStore:
     def remove(self, folder: str) -> None:
         if not self.has(folder):
             raise FileNotFoundError(errno.ENOENT, "no such data set", folder)
-        self._system.rm(self._at(folder), recursive=True)
+        self._remove_all(self._at(folder))
 
     def walk(self, folder: str, after: str = "", under: str = "") -> Iterator[StoredFile]:
         if folder != STAGING and not self.has(folder):
@@ -71,8 +71,7 @@ class RemoteStore:
         self._system.rm_file(self._at(folder, path))
 
     def discard_staged(self, prefix: str) -> None:
-        if self._system.exists(self._at(STAGING, prefix)):
-            self._system.rm(self._at(STAGING, prefix), recursive=True)
+        self._remove_all(self._at(STAGING, prefix))
 
     def free_bytes(self) -> int | None:
         return None
@@ -97,6 +96,13 @@ class RemoteStore:
 
     def _at(self, *parts: str) -> str:
         return "/".join((self._root, *parts))
+
+    def _remove_all(self, path: str) -> None:
+        # Objects alone: some servers refuse to delete the folders that a recursive removal names as well.
+        if files := self._system.find(path, refresh=True):
+            self._system.rm(files)
+        if self._system.isdir(path):
+            self._system.rm(path, recursive=True)
 
     def _list(self, path: str) -> list[dict[str, Any]]:
         try:

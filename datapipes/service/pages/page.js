@@ -109,7 +109,12 @@ if (upload) {
   upload.addEventListener("drop", (event) => {
     event.preventDefault();
     upload.classList.remove("over");
-    const entries = [...event.dataTransfer.items].map((item) => item.webkitGetAsEntry()).filter(Boolean);
-    send((async function* () { for (const entry of entries) yield* filesIn(entry); })());
+    const loose = [...event.dataTransfer.files].map((file) => ({ path: file.name, file }));
+    const entries = [...event.dataTransfer.items].map((item) => item.webkitGetAsEntry());
+    const whole = entries.every(Boolean); // without folders to walk, the files themselves have to do
+    send((async function* () {
+      if (!whole) yield* loose;
+      else for (const entry of entries) yield* filesIn(entry);
+    })());
   });
 }
