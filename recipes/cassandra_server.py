@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cassandra.auth import PlainTextAuthProvider
-from cassandra.cluster import Cluster, NoHostAvailable, Session
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, Session
+from cassandra.policies import WhiteListRoundRobinPolicy
 
 from datapipes.catalog.cassandra_server import CassandraServer
 from datapipes.catalog.secret import Secret
@@ -93,6 +94,7 @@ def cassandra_server(
     password: str | None = None,
     tls: bool = False,
     client_key_password: str | None = None,
+    fast_start: bool = True,
 ) -> Iterator[LocalCassandra]:
     """Cassandra 5.0 on 127.0.0.1 and, for more `nodes`, the addresses after it.
 
@@ -103,6 +105,7 @@ def cassandra_server(
         username, password: of a superuser; others are refused.
         tls: CQL only encrypted and only for clients with a certificate of `certificates`.
         client_key_password: encrypts the client's private key.
+        fast_start: 4 s of CPU less until it is ready; slower ever after, so not for benchmarks.
     """
     home = (folder or temporary_folder("cassandra")).resolve()
     hosts = [f"127.0.0.{number}" for number in range(1, nodes + 1)]
@@ -121,7 +124,6 @@ def cassandra_server(
         client_key_password=client_key_password,
     )
     running = LocalCassandra([], server, certificates)
-    heap_mb = 1024 if nodes == 1 else 320
     for number, host in enumerate(hosts):
         settings = node_settings(home / host, host, port, storage_port)
         settings["initial_token"] = str(number * 2**64 // nodes - 2**63)
@@ -129,7 +131,7 @@ def cassandra_server(
             settings |= PASSWORD_SETTINGS
         if certificates is not None:
             settings |= encryption_settings(certificates)
-        running.nodes.append(cassandra_node(home / host, settings, heap_mb))
+        running.nodes.append(cassandra_node(home / host, settings, alone=nodes == 1, fast_start=fast_start))
     try:
         _start(running)
     except BaseException:
@@ -199,7 +201,16 @@ def _connect(server: CassandraServer, hosts: tuple[str, ...]) -> Cluster:
     credentials = None
     if server.username is not None:
         credentials = PlainTextAuthProvider(server.username, _revealed(server.password))
-    return Cluster(hosts, server.port, auth_provider=credentials, ssl_context=context, protocol_version=4)
+    # A plain driver would go on to the other nodes; who names one host wants to hear that one.
+    profile = ExecutionProfile(WhiteListRoundRobinPolicy(hosts), request_timeout=30)
+    return Cluster(
+        hosts,
+        server.port,
+        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+        auth_provider=credentials,
+        ssl_context=context,
+        protocol_version=4,
+    )
 
 
 def _revealed(secret: str | Secret | None) -> str | None:

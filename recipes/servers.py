@@ -63,6 +63,7 @@ def serve_cassandra(args: argparse.Namespace) -> None:
         username=args.user,
         password=args.password,
         tls=args.tls,
+        fast_start=False,
     )
     with start as cassandra:
         # The password, being the caller's own, need not be shown to be known.
