@@ -60,9 +60,7 @@ def load_row_file(path: str, *, function: str = "load_row_file") -> RowFile:
     name = f"{function}: {path}"
     with fsspec.open(path, "rb") as file:
         content = file.read()
-    fields = (
-        _fields_in_npz(content, name) if content.startswith(b"PK") else load_safe_pickle(content, name=name)
-    )
+    fields = _fields_in_npz(content, name) if content.startswith(b"PK") else load_safe_pickle(content, name=name)
     try:
         if not isinstance(fields, dict) or "row_keys" not in fields:
             raise ValueError("it has no field row_keys")
@@ -81,7 +79,7 @@ def save_row_file(path: str, rows: RowFile) -> None:
     else:
         keys = np.empty(len(rows.keys), object)
         keys[:] = list(all_keys(rows.keys))
-        fields = {**_fields_of(rows), "row_keys": keys, "split": list(rows.splits) or None}
+        fields = {**_fields_of(rows), "row_keys": keys, "split": [np.asarray(split) for split in rows.splits] or None}
         content = pickle.dumps(fields, protocol=4)
     with fsspec.open(path, "wb") as file:
         file.write(content)
@@ -106,9 +104,9 @@ def _source_in(fields: dict[str, Any]) -> RowSource | None:
         table, metadata_table = f"{keyspace}.data_{suffix}", f"{keyspace}.metadata_{suffix}"
     elif fields.get("data_table"):
         table, metadata_table = fields["data_table"], fields.get("metadata_table")
-    elif config.get("table"):
-        metadata_table = config["table"]
-        table = config.get("data_table") or data_table_of(metadata_table)
+    elif config.get("data_table") or config.get("table"):
+        metadata_table = config.get("table")
+        table = config.get("data_table") or data_table_of(config["table"])
     else:
         return None
     known = {
@@ -117,9 +115,7 @@ def _source_in(fields: dict[str, Any]) -> RowSource | None:
         "data_col": fields.get("data_col"),
         "label_type": fields.get("label_type"),
     }
-    return RowSource(
-        table, metadata_table=metadata_table, **{name: value for name, value in known.items() if value}
-    )
+    return RowSource(table, metadata_table=metadata_table, **{name: value for name, value in known.items() if value})
 
 
 def _fields_of(rows: RowFile) -> dict[str, Any]:
@@ -152,9 +148,7 @@ def _npz(rows: RowFile) -> bytes:
 def _fields_in_npz(content: bytes, name: str) -> dict[str, Any]:
     arrays = read_npz(content, name)
     try:
-        splits = [
-            arrays[f"split_{index}"] for index in range(sum(key.startswith("split_") for key in arrays))
-        ]
+        splits = [arrays[f"split_{index}"] for index in range(sum(key.startswith("split_") for key in arrays))]
         return {**json.loads(str(arrays["about"])), "row_keys": unpacked_keys(arrays), "split": splits}
     except (KeyError, ValueError) as error:
         raise ValueError(f"{name}: not a row or split file: {error}; write it again") from None

@@ -78,7 +78,7 @@ class RowQueries:
             try:
                 return UUID(key)
             except ValueError:
-                raise ValueError(f"{self.source.table}: key {key!r:.80} is not a UUID, as its column is") from None
+                raise ValueError(f"it is not a UUID, as column {self.source.id_col} is") from None
         return key
 
     def routing_key(self, key: Any) -> bytes:
@@ -154,7 +154,7 @@ class CassandraTransport:
                 bound = self._queries.bindable(key)
                 self._queries.routing_key(bound)
             except Exception as error:
-                asked.results[index] = ValueError(f"{self._function}: {error}")
+                asked.results[index] = ValueError(f"{self._function}: key {key!r:.80}: {error}")
             else:
                 asked.indices.setdefault(bound, []).append(index)
                 keys.append(bound)
