@@ -8,7 +8,7 @@ from urllib.parse import quote, urlsplit
 
 from datapipes.catalog.secret import Secret, as_secret
 
-_dataset_url = re.compile(r"(https?://.+?)/datasets?/([^/]+)(?:/files(?:/(.*))?)?/?")
+_dataset_url = re.compile(r"(https?://.+?)/datasets?/([^/]+)(?:/files)?(?:/(.*))?")
 
 
 @dataclass(frozen=True)
