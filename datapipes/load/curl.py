@@ -74,6 +74,7 @@ class CurlTransport:
         self._epoll = select.epoll()
         self._masks: dict[int, int] = {}
         self._timer_at: float | None = None
+        self._running = 0
         self._idle: list[_Transfer] = []
         self._under_way: dict[int, _Transfer] = {}
         self._transfer_of: dict[Any, _Transfer] = {}
@@ -92,7 +93,7 @@ class CurlTransport:
         self._under_way[ticket] = transfer
         self._multi.add_handle(transfer.handle)
         # Sends the request now, not when the consumer comes back for the next sample.
-        self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
+        self._act(pycurl.SOCKET_TIMEOUT, 0)
 
     def finished(self, timeout_s: float) -> list[tuple[int, Any, Exception | None]]:
         give_up_at = time.monotonic() + timeout_s
@@ -103,10 +104,10 @@ class CurlTransport:
             if self._timer_at is not None:
                 wait_s = min(wait_s, max(0.0, self._timer_at - now))
             for fd, event in self._epoll.poll(wait_s, 256):
-                self._multi.socket_action(fd, _curl_event(event))
+                self._act(fd, _curl_event(event))
             if self._timer_at is not None and time.monotonic() >= self._timer_at:
                 self._timer_at = None
-                self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
+                self._act(pycurl.SOCKET_TIMEOUT, 0)
             answers += self._done()
             if answers or time.monotonic() >= give_up_at:
                 return answers
@@ -114,6 +115,7 @@ class CurlTransport:
     def cancel(self, ticket: int) -> None:
         transfer = self._under_way.pop(ticket)
         self._multi.remove_handle(transfer.handle)
+        self._running -= 1
         self._idle.append(transfer)
 
     def close(self) -> None:
@@ -138,6 +140,9 @@ class CurlTransport:
             transfer.handle.setopt(option, value)
         transfer.fresh_until = time.monotonic() + REFRESH_S
 
+    def _act(self, fd: int, event: int) -> None:
+        _, self._running = self._multi.socket_action(fd, event)
+
     def _watch(self, what: int, fd: int, multi: Any, data: Any) -> None:
         if what == pycurl.POLL_REMOVE:
             if self._masks.pop(fd, None) is not None:
@@ -157,8 +162,8 @@ class CurlTransport:
 
     def _done(self) -> list[tuple[int, Any, Exception | None]]:
         answers: list[tuple[int, Any, Exception | None]] = []
-        left = 1
-        while left:
+        left = len(self._under_way) - self._running
+        while left > 0:
             left, whole, failed = self._multi.info_read(256)
             for handle in whole:
                 answers.append(self._answer(handle, 0, ""))
@@ -182,6 +187,7 @@ class CurlTransport:
     def _body(self, transfer: _Transfer) -> bytes:
         status = transfer.handle.getinfo(pycurl.RESPONSE_CODE)
         body = b"".join(transfer.pieces)
+        transfer.pieces.clear()
         key = transfer.request.keys[0]
         if status not in (200, 206):
             retry_after_s = float(transfer.handle.getinfo(pycurl.RETRY_AFTER))
@@ -223,6 +229,10 @@ class _Transfer:
         self.handle = pycurl.Curl()
         self.fresh_until = 0.0
         self.ranged = False
+        self.pieces: list[bytes] = []
+        self.header_lines: list[bytes] = []
+        self.handle.setopt(pycurl.WRITEFUNCTION, self.pieces.append)
+        self.handle.setopt(pycurl.HEADERFUNCTION, self.header_lines.append)
 
     def begin(self, ticket: int, request: Request, get: Get) -> None:
         self.ticket, self.request, self.get = ticket, request, get
@@ -233,10 +243,8 @@ class _Transfer:
         elif self.ranged:
             handle.unsetopt(pycurl.RANGE)
         self.ranged = get.n_bytes is not None
-        self.pieces: list[bytes] = []
-        self.header_lines: list[bytes] = []
-        handle.setopt(pycurl.WRITEFUNCTION, self.pieces.append)
-        handle.setopt(pycurl.HEADERFUNCTION, self.header_lines.append)
+        self.pieces.clear()
+        self.header_lines.clear()
 
     def headers(self) -> dict[str, str]:
         headers: dict[str, str] = {}
