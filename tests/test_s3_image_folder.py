@@ -15,9 +15,10 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 from torchvision import transforms
-from torchvision.datasets import ImageFolder
+from torchvision.datasets import ImageFolder, folder
 
 from datapipes.catalog.s3_server import S3Server
+from datapipes.dataset import s3_image_folder
 from datapipes.dataset.s3_image_folder import S3ImageFolder
 from recipes.servers import put_folder
 
@@ -77,6 +78,10 @@ def test_classes_and_files_come_in_torchvisions_order(s3: Any, fill: Any, tmp_pa
     assert list(ours.samples) == [(f"s3://{bucket}/{path[at:]}", label) for path, label in theirs.samples]
     assert [np.array(ours[index][0])[0, 0].tolist() for index in range(len(ours))] == [[250, 0, 0]] * 6
     assert S3ImageFolder(bucket, server=s3.server).classes == ["train set", "train set2"]
+
+
+def test_images_are_what_torchvision_takes_for_images() -> None:
+    assert s3_image_folder.IMG_EXTENSIONS == folder.IMG_EXTENSIONS
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])

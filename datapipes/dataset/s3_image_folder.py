@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from torch.utils.data import Dataset
-from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from datapipes.catalog.class_map import ClassMap
 from datapipes.catalog.keys import StrKeys
@@ -26,6 +25,8 @@ from datapipes.load.window import MAX_BYTES, REQUEST_TIMEOUT_S, check_window, in
 from datapipes.stages.image_formats import decode_to_pil
 
 _NAME = "S3ImageFolder"
+# torchvision's own list; importing torchvision for it would take a spawned worker seconds.
+IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 
 
 class S3ImageFolder(Dataset[tuple[Any, Any]]):
