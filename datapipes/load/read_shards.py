@@ -1,0 +1,173 @@
+"""`read_tar_samples`: keys of samples in shards in, the samples out, neighbours fetched together."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+from datapipes.catalog.s3_server import S3Server
+from datapipes.catalog.tar_format import TarDamage, read_members
+from datapipes.catalog.tar_keys import TarSampleKey
+from datapipes.load.depth import Depth
+from datapipes.load.request import Request
+from datapipes.load.shard_ranges import range_transport
+from datapipes.load.tar_samples import Expected, Sample, read_samples
+from datapipes.load.window import REQUEST_TIMEOUT_S, check_window, in_flight
+from datapipes.on_error import OnError, Skipped, check_on_error
+from datapipes.order.blocks import WINDOW_BLOCKS
+from datapipes.pipe import LoadPipe, Placed, functional_form
+
+LOOK_AHEAD = 256 * WINDOW_BLOCKS
+"""Places: all that `distribute(block=256)` mixes with each other, so that its neighbours meet again."""
+MAX_BYTES = 256 << 20
+"""A window of 2,048 samples of ImageNet is 230 MB; with n workers a worker holds an n-th of it."""
+MERGED_BYTES = 8 << 20
+GAP_BYTES = 64 << 10
+"""A request costs 60 to 100 us, in which a fast store delivers about so much: skip less by reading over it."""
+_FUNCTION = "read_tar_samples"
+
+
+def merged_requests(placed: Iterator[Placed], *, max_bytes: int = MAX_BYTES) -> Iterator[Request]:
+    """Requests for neighbours in a shard, out of all keys within `LOOK_AHEAD` places and `max_bytes`.
+
+    >>> keys = [TarSampleKey("a.tar", str(i), 1024 * i, 1024 * (i + 1), None) for i in (2, 0, 900, 1)]
+    >>> [request.places for request in merged_requests(iter(enumerate(keys)))]
+    [(1, 3, 0), (2,)]
+    """
+    following = next(placed, None)
+    while following is not None:
+        first, nbytes = following[0], 0
+        by_shard: dict[str, list[Placed]] = defaultdict(list)
+        while following is not None and following[0] < first + LOOK_AHEAD and nbytes < max_bytes:
+            by_shard[following[1].shard].append(following)
+            nbytes += following[1].end - following[1].start
+            following = next(placed, None)
+        requests = chain.from_iterable(map(_neighbours, by_shard.values()))
+        yield from sorted(requests, key=lambda request: min(request.places))
+
+
+def _neighbours(keys: list[Placed]) -> Iterator[Request]:
+    keys.sort(key=lambda placed: placed[1].start)
+    group: list[Placed] = []
+    for each in keys:
+        key = each[1]
+        if group and (key.start - group[-1][1].end > GAP_BYTES or key.end - group[0][1].start > MERGED_BYTES):
+            yield _request(group)
+            group = []
+        group.append(each)
+    yield _request(group)
+
+
+def _request(group: list[Placed]) -> Request:
+    places, keys = zip(*group)
+    return Request(places, keys)
+
+
+def sample_of(key: TarSampleKey, content: bytes) -> Sample:
+    """The one sample in these bytes of a shard.
+
+    Raises:
+        TarDamage: they are not the sample that the index says, or are damaged.
+    """
+    expected = None if key.checksums is None else Expected([key.name], [key.checksums])
+    members = read_members([content], shard=key.shard, start=key.start, whole=False)
+    samples = list(read_samples(members, shard=key.shard, expected=expected))
+    if len(samples) != 1 or isinstance(samples[0], Skipped):
+        raise TarDamage(samples[0].reason if samples and type(samples[0]) is Skipped else _not_one(key))
+    if samples[0]["__key__"] != key.name:
+        raise TarDamage(_not_one(key))
+    return samples[0]
+
+
+def _not_one(key: TarSampleKey) -> str:
+    return f"{key}: something else is there now; list the shard again, or make its index with index_shards"
+
+
+@functional_form("read_tar_samples")
+class TarSampleReader(LoadPipe[Any]):
+    """Keys of samples in shards in, the samples out, in that order (functional name: `read_tar_samples`).
+
+    >>> import tempfile
+    >>> from datapipes.iter import IterableWrapper
+    >>> from datapipes.prepare.shard_writer import ShardWriter
+    >>> folder = tempfile.mkdtemp()
+    >>> with ShardWriter(f"{folder}/shard-%06d.tar") as writer:
+    ...     for number in range(3):
+    ...         writer.write({"__key__": f"cat/{number}", "jpg": b"image", "cls": number})
+    >>> samples = IterableWrapper([folder]).list_tar_samples().distribute(block=256).read_tar_samples()
+    >>> sorted(sample["cls"] for sample in samples)
+    [0, 1, 2]
+
+    Keys within 2,048 places of each other that are neighbours in a shard are fetched by one range request, of
+    at most 8 MiB. That is what `distribute(block=256)` shuffles together. Headers are verified, and where the
+    index has checksums, contents too.
+
+    Args:
+        source_datapipe: keys from `list_tar_samples`.
+        server: of `s3://` URLs; by default what the AWS command line would use.
+        max_in_flight: this many requests, always. By default 8 to 512, as latency and rate ask for.
+        max_bytes: bound on payload on its way or waiting for its turn, in this process. Memory: this much.
+        request_timeout_s: deadline of an attempt, in seconds; 7 attempts.
+        ordered: False lets a sample overtake others of its batch.
+        on_error: "raise", "skip", or a callable (key, error) -> sample or None.
+
+    Raises:
+        ValueError: while iterating: a damaged sample, or one that is not what the index says.
+        FileNotFoundError, PermissionError, ConnectionError, TimeoutError: the shard cannot be had.
+    """
+
+    def __init__(
+        self,
+        source_datapipe: Any,
+        *,
+        server: S3Server = S3Server(),
+        max_in_flight: int | None = None,
+        max_bytes: int = MAX_BYTES,
+        request_timeout_s: float = REQUEST_TIMEOUT_S,
+        ordered: bool = True,
+        on_error: OnError = "raise",
+    ) -> None:
+        check_window(_FUNCTION, max_in_flight, max_bytes, request_timeout_s)
+        check_on_error(_FUNCTION, on_error)
+        self.source_datapipe = source_datapipe
+        self.server = server
+        self.max_in_flight = max_in_flight
+        self.max_bytes = max_bytes
+        self.request_timeout_s = request_timeout_s
+        self.ordered = ordered
+        self.on_error = on_error
+
+    def flow(self, placed: Iterator[Placed]) -> Iterator[Placed]:
+        first, placed = _peeked(placed)
+        if first is None:
+            return iter(placed)
+        return in_flight(
+            placed,
+            range_transport(first.shard, server=self.server, function=_FUNCTION),
+            function=_FUNCTION,
+            form_requests=lambda keys: merged_requests(keys, max_bytes=self.max_bytes),
+            item_of=sample_of,
+            depth=Depth(self.max_in_flight),
+            max_bytes=self.max_bytes,
+            request_timeout_s=self.request_timeout_s,
+            ordered=self.ordered,
+            batch_size=self.batch_size,
+            on_error=self.on_error,
+        )
+
+
+def _peeked(placed: Iterator[Placed]) -> tuple[TarSampleKey | None, Iterator[Placed]]:
+    """The first key, which says what kind of store they are in, and all of them again."""
+    passed = []
+    for each in placed:
+        passed.append(each)
+        if type(each[1]) is not Skipped:
+            if not isinstance(each[1], TarSampleKey):
+                raise TypeError(
+                    f"{_FUNCTION}: expected keys from list_tar_samples, got {type(each[1]).__name__} "
+                    f"({each[1]!r:.80}); for shards as a whole use open_tar_shards"
+                )
+            return each[1], chain(passed, placed)
+    return None, iter(passed)

@@ -1,0 +1,141 @@
+"""Byte ranges of shards, from wherever the shards are: the transports that tar readers use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from datapipes.catalog.s3_server import S3Server, parse_s3_url, resolve
+from datapipes.catalog.shard_store import local_path
+from datapipes.load.curl import CurlTransport, Get
+from datapipes.load.request import Request, Transport
+from datapipes.load.retry import Transient
+from datapipes.load.s3 import s3_transport
+from datapipes.load.thread import ThreadTransport
+
+
+class ShardRange(NamedTuple):
+    """Bytes `start` to `end` of a shard. Keys of samples look the same, and have more to them."""
+
+    shard: str
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"{self.shard}: bytes {self.start} to {self.end}"
+
+
+def range_of(request: Request) -> ShardRange:
+    """The bytes to fetch for a request: what its keys span, all in one shard."""
+    keys = request.keys
+    return ShardRange(keys[0].shard, min(key.start for key in keys), max(key.end for key in keys))
+
+
+def cut_body(request: Request, body: bytes) -> Sequence[Any]:
+    """The bytes of each key of a request."""
+    if len(request.keys) == 1:
+        return (body,)
+    first = range_of(request).start
+    return [body[key.start - first : key.end - first] for key in request.keys]
+
+
+def range_transport(shard: str, *, server: S3Server, function: str) -> Transport:
+    """The transport for ranges of `shard` and of others that are kept in the same way.
+
+    S3 and HTTP go through libcurl. A local file is read in this thread, for the kernel reads ahead on request;
+    any other file system is read in threads.
+    """
+    if shard.startswith("s3://"):
+        endpoint = resolve(server)
+
+        def object_range(request: Request) -> Get:
+            shard, start, end = range_of(request)
+            return Get(endpoint.url(*parse_s3_url(shard)), start, end - start)
+
+        return s3_transport(server, function, address=object_range, results_of=cut_body)
+    if shard.startswith(("http://", "https://")):
+        return CurlTransport(function=function, address=_http_range, results_of=cut_body)
+    if local_path(shard) is not None:
+        return LocalRanges(function)
+    return ThreadTransport(_FsspecRanges(function), max_threads=16)
+
+
+def _http_range(request: Request) -> Get:
+    shard, start, end = range_of(request)
+    return Get(shard, start, end - start)
+
+
+class LocalRanges:
+    """Files of this machine. A request starts the kernel's read-ahead and is read when it is asked for."""
+
+    def __init__(self, function: str) -> None:
+        self._function = function
+        self._files: dict[str, int] = {}
+        self._asked: dict[int, Request] = {}
+
+    def start(self, ticket: int, request: Request) -> None:
+        self._asked[ticket] = request
+        shard, start, end = range_of(request)
+        try:
+            os.posix_fadvise(self._file(shard), start, end - start, os.POSIX_FADV_WILLNEED)
+        except OSError:
+            pass  # `finished` opens the file again, and its error reaches the reader.
+
+    def finished(self, timeout_s: float) -> list[tuple[int, Any, Exception | None]]:
+        if not self._asked:
+            return []
+        ticket, request = next(iter(self._asked.items()))
+        del self._asked[ticket]
+        try:
+            return [(ticket, cut_body(request, self._read(range_of(request))), None)]
+        except Exception as error:
+            return [(ticket, None, error)]
+
+    def cancel(self, ticket: int) -> None:
+        self._asked.pop(ticket, None)
+
+    def close(self) -> None:
+        self._asked.clear()
+        while self._files:
+            os.close(self._files.popitem()[1])
+
+    def _read(self, wanted: ShardRange) -> bytes:
+        file = self._file(wanted.shard)
+        body = os.pread(file, wanted.end - wanted.start, wanted.start)
+        while len(body) < wanted.end - wanted.start:
+            more = os.pread(file, wanted.end - wanted.start - len(body), wanted.start + len(body))
+            if not more:
+                raise cut_short(self._function, wanted, len(body))
+            body += more
+        return body
+
+    def _file(self, shard: str) -> int:
+        file = self._files.get(shard)
+        if file is None:
+            if len(self._files) >= 64:
+                os.close(self._files.pop(next(iter(self._files))))
+            file = self._files[shard] = os.open(local_path(shard) or shard, os.O_RDONLY)
+        return file
+
+
+def cut_short(function: str, wanted: ShardRange, found: int) -> OSError:
+    return OSError(f"{function}: {wanted}: the shard is cut, {found} bytes are there; fetch or write the shard again")
+
+
+class _FsspecRanges:
+    def __init__(self, function: str) -> None:
+        self._function = function
+
+    def __call__(self, request: Request) -> Sequence[Any]:
+        import fsspec
+
+        wanted = range_of(request)
+        system, path = fsspec.core.url_to_fs(wanted.shard)
+        try:
+            body = system.cat_file(path, start=wanted.start, end=wanted.end)
+        except (ConnectionError, TimeoutError) as error:
+            raise Transient(error) from None
+        if len(body) != wanted.end - wanted.start:
+            raise cut_short(self._function, wanted, len(body))
+        return cut_body(request, body)
