@@ -321,7 +321,7 @@ def test_a_server_without_an_order_gives_the_same() -> None:
     [
         (400, "<Code>ExpiredToken</Code>", PermissionError, "have expired; get new ones"),
         (403, "<Code>RequestTimeTooSkewed</Code>", PermissionError, "clock is wrong"),
-        (301, "<Region>eu-south-1</Region>", ValueError, r"give S3Server\(region='eu-south-1'\)"),
+        (301, "<Region>eu-south-1</Region>", OSError, r"give S3Server\(region='eu-south-1'\)"),
         (404, "<Code>NoSuchKey</Code>", FileNotFoundError, "no such object"),
         (418, "<Code>Teapot</Code>", OSError, "418 Teapot"),
     ],

@@ -39,7 +39,8 @@ class S3FileLister(Pipe[str]):
     Raises:
         FileNotFoundError: no such bucket, or nothing under a prefix that matches the masks.
         PermissionError: no credentials, wrong or expired ones, or no right to list.
-        ValueError: a prefix that is no S3 URL or lies in another one; the wrong region.
+        ValueError: a prefix that is no S3 URL or lies in another one.
+        OSError: the bucket is in another region, or the answer is not of S3.
         ConnectionError, TimeoutError: the server could not be reached in six attempts.
     """
 

@@ -38,7 +38,7 @@ def answer_error(function: str, url: str, status: int, body: bytes, region: str 
         where = (
             f"region {region!r}; give S3Server(region={region!r})" if region else f"another region ({told})"
         )
-        return ValueError(f"{function}: the bucket of {url} is in {where}")
+        return OSError(f"{function}: the bucket of {url} is in {where}")
     if code in _REMEDIES:
         return PermissionError(f"{function}: the server refused {url} ({told}): {_REMEDIES[code]}")
     if code == "NoSuchBucket":

@@ -64,7 +64,15 @@ def measure() -> Iterable[Table]:
             "a folder with s3fs": PlainS3Folder("imagenet", "train", transform),
         }
         loaders = {
-            name: DataLoader(dataset, BATCH_SIZE, shuffle=True, num_workers=WORKERS, persistent_workers=True)
+            name: DataLoader(
+                dataset,
+                BATCH_SIZE,
+                shuffle=True,
+                num_workers=WORKERS,
+                persistent_workers=True,
+                # s3fs refuses to work in a forked process that has used it before.
+                multiprocessing_context="spawn" if isinstance(dataset, PlainS3Folder) else "fork",
+            )
             for name, dataset in datasets.items()
         }
         figures = alternate({name: partial(images_in, loader) for name, loader in loaders.items()}, ROUNDS)
