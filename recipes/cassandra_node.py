@@ -101,7 +101,7 @@ def cassandra_node(home: Path, settings: dict[str, Any], *, alone: bool, fast_st
         "cassandra.storagedir": home,
         "cassandra.skip_wait_for_gossip_to_settle": 0,
         # How long to wait for other nodes, and to remember those that left.
-        "cassandra.ring_delay_ms": 1 if alone else 10_000,
+        "cassandra.ring_delay_ms": 1 if alone else 60_000,
         "cassandra.shutdown_announce_in_ms": 1,
         "cassandra.superuser_setup_delay_ms": 0,
         "cassandra-foreground": "yes",

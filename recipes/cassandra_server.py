@@ -14,11 +14,12 @@ from __future__ import annotations
 import shutil
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, Session
@@ -56,7 +57,7 @@ class LocalCassandra:
         return self.nodes[0].pid
 
     def kill(self, node: int = 0) -> None:
-        """End a node as a crash would; what it had acknowledged is in its commit log."""
+        """End a node as a crash would; only writes of its last 100 ms may be missing when it is back."""
         self.nodes[node].kill()
 
     def start(self, node: int = 0) -> None:
@@ -95,6 +96,7 @@ def cassandra_server(
     tls: bool = False,
     client_key_password: str | None = None,
     fast_start: bool = True,
+    settings: Mapping[str, Any] | None = None,
 ) -> Iterator[LocalCassandra]:
     """Cassandra 5.0 on 127.0.0.1 and, for more `nodes`, the addresses after it.
 
@@ -106,6 +108,7 @@ def cassandra_server(
         tls: CQL only encrypted and only for clients with a certificate of `certificates`.
         client_key_password: encrypts the client's private key.
         fast_start: 4 s of CPU less until it is ready; slower ever after, so not for benchmarks.
+        settings: for cassandra.yaml, over our own.
     """
     home = (folder or temporary_folder("cassandra")).resolve()
     hosts = [f"127.0.0.{number}" for number in range(1, nodes + 1)]
@@ -125,13 +128,14 @@ def cassandra_server(
     )
     running = LocalCassandra([], server, certificates)
     for number, host in enumerate(hosts):
-        settings = node_settings(home / host, host, port, storage_port)
-        settings["initial_token"] = str(number * 2**64 // nodes - 2**63)
+        node = node_settings(home / host, host, port, storage_port)
+        node["initial_token"] = str(number * 2**64 // nodes - 2**63)
         if username is not None:
-            settings |= PASSWORD_SETTINGS
+            node |= PASSWORD_SETTINGS
         if certificates is not None:
-            settings |= encryption_settings(certificates)
-        running.nodes.append(cassandra_node(home / host, settings, alone=nodes == 1, fast_start=fast_start))
+            node |= encryption_settings(certificates)
+        node |= settings or {}
+        running.nodes.append(cassandra_node(home / host, node, alone=nodes == 1, fast_start=fast_start))
     try:
         _start(running)
     except BaseException:
@@ -147,11 +151,10 @@ def cassandra_server(
 
 
 def _start(cluster: LocalCassandra) -> None:
-    # The first is the seed that the others ask for the ring.
-    cluster.nodes[0].start()
-    for node in cluster.nodes[1:]:
+    # All at once: the first is the seed, for which the others wait.
+    for node in cluster.nodes:
         node.launch()
-    for node in cluster.nodes[1:]:
+    for node in cluster.nodes:
         node.wait_until_ready()
     if cluster.server.username is not None:
         _replace_superuser(cluster)

@@ -117,6 +117,21 @@ def cassandra() -> Iterator[LocalCassandra]:
         yield running
 
 
+@pytest.fixture(scope="session")
+def cassandra_cluster() -> Iterator[LocalCassandra]:
+    """Three nodes. A test that kills one starts it again before it ends."""
+    with cassandra_server(nodes=3) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def secure_cassandra() -> Iterator[LocalCassandra]:
+    """One node that wants a password and a client certificate, whose private key is encrypted."""
+    secure = cassandra_server(username="me", password="it's a secret", tls=True, client_key_password="k3y")
+    with secure as running:
+        yield running
+
+
 @pytest.fixture
 def fault_proxy() -> Iterator[FaultProxyFactory]:
     """Makes proxies that misbehave on request, as `fault_proxy(s3.endpoint_url)`; closed when the test ends."""
