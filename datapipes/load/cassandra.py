@@ -59,8 +59,8 @@ class CassandraLoader(LoadPipe[Any]):
         connections: connections to each node. One carries 4,000 rows of 110 KB a second where nothing but the
             round trip slows it; over a real long-distance link, where a connection has at most its TCP window
             under way, take 4 to 8.
-        request_timeout_s: deadline of one query, in seconds; it is asked three times. A cluster that refuses
-            every connection is given up after 15 to 30 s.
+        request_timeout_s: deadline of one query, in seconds, which is sent three times. Where nobody takes
+            it, because the nodes are down, this is also how long they have to come back (up to half as much more).
         ordered: in the order of the keys; False = as they come, within each batch.
         on_error: "raise", "skip", or a function `(key, error)` that gives another item or None.
 
@@ -127,7 +127,7 @@ class CassandraLoader(LoadPipe[Any]):
                 item_of=lambda key, row: self._item(key, row, source),
                 size_of=_size_of,
                 depth=Depth(self.max_in_flight),
-                backoff=Patience(),
+                backoff=Patience(self.request_timeout_s),
                 max_bytes=self.max_bytes,
                 request_timeout_s=self.request_timeout_s,
                 ordered=self.ordered,

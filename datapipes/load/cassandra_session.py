@@ -51,9 +51,10 @@ def cassandra_sessions(server: CassandraServer, function: str, count: int = 1) -
         ConnectionError: nobody answers, or the certificates do not fit.
         PermissionError: user name or password are wrong.
     """
-    cluster = _cluster(server, function)
+    cluster = None
     try:
         try:
+            cluster = _cluster(server, function)
             sessions = [cluster.connect() for _ in range(count)]
         except (NoHostAvailable, UnresolvableContactPoints, DriverException, OSError) as error:
             raise meaning_of(error, server, function) from None
@@ -62,7 +63,8 @@ def cassandra_sessions(server: CassandraServer, function: str, count: int = 1) -
             session.client_protocol_handler = RowHandler
         yield sessions
     finally:
-        cluster.shutdown()
+        if cluster is not None:
+            cluster.shutdown()
 
 
 def _cluster(server: CassandraServer, function: str) -> Cluster:
@@ -116,7 +118,7 @@ def meaning_of(error: BaseException, server: CassandraServer, function: str) -> 
     """The driver's error as a built-in one that names the server and says what to do."""
     where = f"{function}: {server.address}"
     causes = list(_causes(error))
-    reason = "; ".join(dict.fromkeys(str(cause).strip() for cause in causes)) or str(error)
+    reason = "; ".join(dict.fromkeys(str(cause).strip() for cause in causes)) or type(error).__name__
     if any(isinstance(cause, (cassandra.AuthenticationFailed, Unauthorized)) for cause in causes):
         return PermissionError(f"{where} refused user {server.username!r}: {reason}; check username and password")
     if any(isinstance(cause, ssl.SSLError) or "certificate" in str(cause).lower() for cause in causes):
@@ -125,7 +127,9 @@ def meaning_of(error: BaseException, server: CassandraServer, function: str) -> 
         return ValueError(f"{where} refused the query: {error}; check table and columns")
     if isinstance(error, (OperationTimedOut, TimeoutError)):
         return TimeoutError(f"{where} did not answer in time: {reason}; see whether the cluster is well")
-    if isinstance(error, (NoHostAvailable, UnresolvableContactPoints, OSError)):
+    if isinstance(error, UnresolvableContactPoints):
+        return ConnectionError(f"{where}: no such host; check the names of hosts")
+    if isinstance(error, (NoHostAvailable, OSError)):
         return ConnectionError(
             f"{where} is out of reach: {reason}; check hosts, port and use_tls, and that Cassandra runs there"
         )
@@ -164,7 +168,8 @@ def key_column(session: Session, table: str, server: CassandraServer, function: 
     columns = [column.name for column in found.primary_key]
     if len(columns) != 1:
         raise ValueError(f"{function}: the key of {table} is {', '.join(columns)}; a key of one column is needed")
-    return protect_name(columns[0])
+    column: str = protect_name(columns[0])
+    return column
 
 
 # A forked child must not touch its parent's event loop; kept, because to free it would close its sockets.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import queue
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -255,12 +256,13 @@ def _request(group: Sequence[Placed]) -> Request:
 
 
 class Patience(Backoff):
-    """Waits for a node that starts again: 20 attempts, 15 to 30 s, where nobody answers; 3 of a hung query."""
+    """Waits `patience_s` for a node that starts again, where nobody answers; a hung query is sent three times."""
 
-    def __init__(self) -> None:
-        super().__init__(max_attempts=20, first_wait_s=0.1, longest_wait_s=2.0)
+    def __init__(self, patience_s: float) -> None:
+        # Waits of 0.1 to 1.6 s, then of 2 s, each 3/4 of that on average.
+        super().__init__(max_attempts=6 + math.ceil(patience_s / 1.5), first_wait_s=0.1, longest_wait_s=2.0)
 
     def again_at(self, attempt: int, failure: Transient, now: float) -> float | None:
-        if attempt >= 3 and isinstance(failure.error, TimeoutError):
-            return None
+        if isinstance(failure.error, TimeoutError):
+            return super().again_at(attempt, failure, now) if attempt < 3 else None
         return super().again_at(attempt, failure, now)

@@ -163,7 +163,19 @@ class _Writer:
         metadata_id = key_column(session, ingest.metadata_table, server, "extract")
         columns = [data_id, "data"] if ingest.masks == "" else [data_id, "data", "label"]
         self._data = self._prepared(ingest.data_table, columns)
+        self._check_label_type()
         self._metadata = self._prepared(ingest.metadata_table, [metadata_id, "label", "or_label", "or_split"])
+
+    def _check_label_type(self) -> None:
+        """The driver would pack a number into a blob without a word."""
+        if self._ingest.masks == "":
+            return
+        kind = self._data.column_metadata[2].type.cql_parameterized_type()
+        if (kind == "blob") != (self._ingest.masks is not None):
+            raise ValueError(
+                f"extract: column label of {self._ingest.data_table} is of type {kind}, and labels are "
+                f"{'classes' if self._ingest.masks is None else 'masks'}; pass --mask-dir for a blob, and only then"
+            )
 
     def _prepared(self, table: str, columns: list[str]) -> Any:
         marks = ", ".join("?" * len(columns))

@@ -1,0 +1,99 @@
+"""Nodes that die, clusters that refuse: an epoch completes where it can, and ends with a name where it cannot."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from cassandra_tables import data_of, fill, keys_of
+from torch.utils.data import DataLoader
+
+from datapipes.dataset.as_dataset import as_dataset
+from datapipes.iter import IterableWrapper
+from datapipes.load.cassandra_session import cassandra_session
+from recipes.cassandra_server import LocalCassandra, cassandra_server
+
+KEYS = keys_of(400)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[tuple[LocalCassandra, str]]:
+    """Three nodes, each row on two, that admit 5 keys a query; and the table."""
+    guardrail = {"partition_keys_in_select_warn_threshold": 2, "partition_keys_in_select_fail_threshold": 5}
+    with cassandra_server(nodes=3, settings=guardrail) as running:
+        with cassandra_session(running.server, "test") as session:
+            replication = "{'class': 'SimpleStrategy', 'replication_factor': 2}"
+            session.execute(f"CREATE KEYSPACE faults WITH replication = {replication}", timeout=60)
+            fill(session, "faults.data_train", KEYS)
+        yield running, "faults.data_train"
+
+
+def up(running: LocalCassandra, *nodes: int) -> None:
+    """Have these nodes run, and only these."""
+    for number, node in enumerate(running.nodes):
+        if number not in nodes:
+            node.kill()
+        elif not node.running:
+            node.launch()
+    for number in nodes:
+        running.nodes[number].wait_until_ready()
+
+
+def epoch_of(cluster: tuple[LocalCassandra, str], repeats: int = 1, **options):
+    running, table = cluster
+    pipe = IterableWrapper(KEYS * repeats, deepcopy=False).read_cassandra(server=running.server, table=table, **options)
+    return iter(pipe)
+
+
+def check(found: list, repeats: int = 1) -> None:
+    assert [item["__key__"] for item in found] == [str(key) for key in KEYS * repeats]
+    assert all(item["jpg"] == data_of(key) for item, key in zip(found, KEYS * repeats))
+
+
+def test_a_cluster_that_admits_fewer_keys_a_query_is_asked_for_fewer(cluster):
+    check(list(epoch_of(cluster)))
+
+
+def test_a_node_of_three_killed_under_a_running_loader_costs_no_sample(cluster):
+    running, table = cluster
+    keys = IterableWrapper(KEYS, deepcopy=False).distribute(uneven="keep", shuffle=False)
+    pipe = keys.read_cassandra(server=running.server, table=table, max_in_flight=4).batched(8, collate=None)
+    dataset = as_dataset(pipe)
+    batches = iter(DataLoader(dataset, batch_size=None, num_workers=2))
+    found = next(batches)
+    running.kill(2)
+    for batch in batches:
+        found += batch
+    check(found)
+    assert "400 samples expected, each seen once, 0 skipped" in str(dataset.report())
+    check(list(epoch_of(cluster)))
+
+
+def test_the_only_nodes_stopped_and_started_again_cost_no_sample(cluster):
+    running, _ = cluster
+    up(running, 0, 1)
+    samples = epoch_of(cluster, repeats=2, max_in_flight=2, request_timeout_s=90)
+    found = [next(samples)]
+    up(running)
+    with ThreadPoolExecutor(1) as thread:
+        rest = thread.submit(list, samples)
+        time.sleep(1)
+        assert not rest.done()
+        up(running, 0, 1)
+        check(found + rest.result(), repeats=2)
+
+
+def test_nodes_killed_for_good_end_the_loader_with_their_names_in_time(cluster):
+    running, table = cluster
+    up(running, 0, 1)
+    keys = IterableWrapper(KEYS * 20, deepcopy=False)
+    pipe = keys.read_cassandra(server=running.server, table=table, max_in_flight=2, request_timeout_s=5)
+    samples = iter(DataLoader(pipe, batch_size=None, num_workers=2))
+    next(samples)
+    start = time.monotonic()
+    up(running)
+    with pytest.raises(ConnectionError, match=r"127\.0\.0\.1, 127\.0\.0\.2, 127\.0\.0\.3 port \d+ is out of reach"):
+        list(samples)
+    assert time.monotonic() - start < 20
