@@ -77,7 +77,7 @@ def object_address(endpoint: S3Endpoint, url: str) -> str:
 def signing(endpoint: S3Endpoint) -> dict[int, Any]:
     """The pycurl options by which a request to `endpoint` is verified and signed, with credentials of now.
 
-    libcurl signs by itself: 5 us a request instead of botocore's 57.
+    libcurl signs by itself, in C; botocore's signing costs 57 us a request.
     """
     options: dict[int, Any] = {
         pycurl.SSL_VERIFYPEER: int(endpoint.verify),

@@ -17,7 +17,7 @@ from datapipes.pipe import Placed
 MAX_BYTES = 64 << 20
 REQUEST_TIMEOUT_S = 20.0
 EMIT_S = 0.001
-"""How long samples are given out before the window looks after its requests again; a look costs 10 us."""
+"""How long samples are given out before the window looks after its requests again: a look is a system call."""
 
 
 def check_window(function: str, max_in_flight: int | None, max_bytes: int, request_timeout_s: float) -> None:
