@@ -93,9 +93,7 @@ def _picture(name: str) -> Image.Image:
         return Image.open(file).convert("RGB")
 
 
-def _crop(
-    picture: Image.Image, split: str, size: tuple[int, int], random: np.random.Generator
-) -> Image.Image:
+def _crop(picture: Image.Image, split: str, size: tuple[int, int], random: np.random.Generator) -> Image.Image:
     """A window in one of the split's bands, a third of it to as large as fits, scaled to `size`."""
     bands = BANDS[split]
     top, bottom = (picture.height * edge for edge in bands[random.integers(len(bands))])
@@ -117,20 +115,14 @@ def _size(text: str) -> tuple[int, int]:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--classes", type=int, default=10, help="1 to 16 (default: %(default)s)")
-    parser.add_argument(
-        "--images", type=int, default=400, help="training images in all (default: %(default)s)"
-    )
+    parser.add_argument("--images", type=int, default=400, help="training images in all (default: %(default)s)")
     parser.add_argument("--val-images", type=int, help="validation images in all (default: a quarter)")
     parser.add_argument("--size", type=_size, default=(160, 120), help="WIDTHxHEIGHT (default: 160x120)")
     parser.add_argument("--quality", type=int, default=96, help="of the JPEG (default: %(default)s)")
-    parser.add_argument(
-        "--labels", choices=["names", "numbers"], default="names", help="class folders' names"
-    )
+    parser.add_argument("--labels", choices=["names", "numbers"], default="names", help="class folders' names")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args(argv)
     write_sample_images(**vars(args))

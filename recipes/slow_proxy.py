@@ -208,18 +208,14 @@ def _listens(port: int) -> bool:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("target", help="HOST:PORT of the server")
     parser.add_argument("--delay-ms", type=float, default=100.0, help="of every request (default: 100)")
     parser.add_argument("--port", type=int, help="of 127.0.0.1 to listen on; a free one by default")
     args = parser.parse_args(argv)
     host, _, port = args.target.rpartition(":")
     with socket.create_server(("127.0.0.1", args.port or free_port()), backlog=4096) as listener:
-        print(
-            f"127.0.0.1:{listener.getsockname()[1]} is {args.target}, {args.delay_ms:g} ms away", flush=True
-        )
+        print(f"127.0.0.1:{listener.getsockname()[1]} is {args.target}, {args.delay_ms:g} ms away", flush=True)
         try:
             _Loop(listener, (host, int(port)), args.delay_ms / 1000).run()
         except KeyboardInterrupt:

@@ -14,7 +14,6 @@ from cassandra.cluster import NoHostAvailable
 from cassandra.query import SimpleStatement
 
 from recipes.cassandra_node import cassandra_node, node_settings
-from recipes.cassandra_server import cassandra_server
 from recipes.local_process import free_port
 
 KEYSPACE = "CREATE KEYSPACE {} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': {}}}"
