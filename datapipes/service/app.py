@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Request
-from starlette.middleware import Middleware
 from starlette.responses import Response
+from starlette.types import ASGIApp
 
 from datapipes.service import browse, datasets, files, observe, parts, problems
 from datapipes.service.guard import Guard
@@ -28,10 +28,14 @@ what was wrong, `detail` what to do. With tokens, send `Authorization: Bearer TO
 THREADS = 32  # each waits for a disk or an object store, not for the processor
 
 
-def create_app(root: str, *, tokens: Tokens | None = None, max_file_bytes: int | None = None) -> FastAPI:
+def create_app(root: str, *, tokens: Tokens | None = None, max_file_bytes: int | None = None) -> ASGIApp:
     """The service over the data sets under `root`, a folder or an fsspec URL."""
-
     store = open_store(root)
+    inside = FileShortcut(_framework(Service(store, Summaries(store), max_file_bytes)), store)
+    return observe.Observe(Guard(inside, tokens or Tokens([])))
+
+
+def _framework(service: Service) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -47,20 +51,15 @@ def create_app(root: str, *, tokens: Tokens | None = None, max_file_bytes: int |
         redoc_url=None,
         redirect_slashes=False,
         lifespan=lifespan,
-        middleware=[
-            Middleware(observe.Observe),
-            Middleware(Guard, tokens=tokens or Tokens([])),
-            Middleware(FileShortcut, store=store),
-        ],
     )
-    app.state.service = Service(store, Summaries(store), max_file_bytes)
+    app.state.service = service
     problems.install(app)
     for module in (datasets, files, parts, browse):
         app.include_router(module.router)
 
     @app.get("/healthz", tags=["host"], summary="Whether the store can be reached", responses=problems.documented())
     async def healthz(request: Request) -> dict[str, str]:
-        await asyncio.to_thread(store.datasets)
+        await asyncio.to_thread(service.store.datasets)
         return {"status": "ok"}
 
     @app.get("/metrics", tags=["host"], summary="Counters for Prometheus", response_class=Response)
@@ -78,7 +77,7 @@ def _describe_refusals_once(app: FastAPI) -> None:
             call["responses"].pop("422", None)
 
 
-def from_environment() -> FastAPI:
+def from_environment() -> ASGIApp:
     """The application as `python -m datapipes.service` hands it to its workers."""
     tokens = os.environ.get("DATASET_SERVICE_TOKENS")
     limit = os.environ.get("DATASET_SERVICE_MAX_FILE_BYTES")

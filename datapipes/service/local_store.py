@@ -34,6 +34,8 @@ _NO_ATTRIBUTES = (errno.ENODATA, errno.ENOTSUP, errno.EPERM, errno.ENOSPC)
 
 
 class LocalStore:
+    has_page_cache = hasattr(os, "RWF_NOWAIT")
+
     def __init__(self, root: str) -> None:
         self.root = Path(root).absolute()
         (self.root / STAGING).mkdir(parents=True, exist_ok=True)
@@ -169,6 +171,19 @@ class LocalReader:
 
     def read(self, start: int, length: int) -> bytes:
         return os.pread(self._descriptor, length, start)
+
+    def read_cached(self, start: int, length: int) -> memoryview:
+        content = bytearray(length)
+        try:
+            got = os.preadv(self._descriptor, [content], start, os.RWF_NOWAIT)
+        except OSError as error:
+            if error.errno == errno.EOPNOTSUPP:  # a network file system, say
+                LocalStore.has_page_cache = False
+                raise BlockingIOError(errno.EAGAIN, "cannot tell what is cached") from None
+            raise
+        if got != length:
+            raise BlockingIOError(errno.EAGAIN, "not all of it is cached")
+        return memoryview(content)
 
     def close(self) -> None:
         os.close(self._descriptor)

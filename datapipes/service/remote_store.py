@@ -22,6 +22,8 @@ PART_BYTES = 16 << 20  # an upload in parts of 16 MiB holds at most that much an
 
 
 class RemoteStore:
+    has_page_cache = False
+
     def __init__(self, url: str) -> None:
         self._system, root = fsspec.core.url_to_fs(url, use_listings_cache=False)
         self._root = root.rstrip("/")
@@ -132,6 +134,9 @@ class RemoteReader:
         self._stream.seek(start)
         chunk: bytes = self._stream.read(length)
         return chunk
+
+    def read_cached(self, start: int, length: int) -> memoryview:
+        raise BlockingIOError(errno.EAGAIN, "every read goes over the network")
 
     def close(self) -> None:
         self._stream.close()

@@ -18,14 +18,24 @@ from datapipes.service.storage import CHUNK_BYTES, Reader, Store, StoredFile, ch
 
 async def send_file(request: Request, store: Store, folder: str, path: str, attachment: str | None = None) -> Response:
     """Answer with the file, its digest and its version; `attachment` is the name to save it under."""
-    return await asyncio.to_thread(_open_and_answer, request, store, folder, path, attachment)
+    if store.has_page_cache:
+        try:
+            return _open_and_answer(request, store, folder, path, attachment, at_once=True)
+        except BlockingIOError:
+            pass  # not in memory: a thread waits for the disk
+    return await asyncio.to_thread(_open_and_answer, request, store, folder, path, attachment, at_once=False)
 
 
-def _open_and_answer(request: Request, store: Store, folder: str, path: str, attachment: str | None) -> Response:
+def _open_and_answer(
+    request: Request, store: Store, folder: str, path: str, attachment: str | None, *, at_once: bool
+) -> Response:
+    """Raises BlockingIOError if `at_once` and the answer has to wait for the disk."""
     reader = store.reader(folder, path)
     try:
         headers = _headers(reader.file, attachment)
         if "want-repr-digest" in request.headers and "repr-digest" not in headers:
+            if at_once:
+                raise BlockingIOError("the digest has to be computed")
             headers["repr-digest"] = as_header(sha256_of(reader))
         asked = request.headers
         if is_unchanged(asked.get("if-none-match"), reader.file.etag):
@@ -34,23 +44,26 @@ def _open_and_answer(request: Request, store: Store, folder: str, path: str, att
         wanted = asked.get("range") if range_still_holds(asked.get("if-range"), reader.file.etag) else None
         part = requested_range(wanted, reader.file.size)
         start, stop = part or (0, reader.file.size)
+        headers["content-length"] = str(stop - start)
         if part:
             headers["content-range"] = f"bytes {start}-{stop - 1}/{reader.file.size}"
-        return _body(request, reader, start, stop, 206 if part else 200, headers)
+        status = 206 if part else 200
+        if request.method != "HEAD" and stop - start > CHUNK_BYTES:
+            return StreamingResponse(read_ahead(chunks(reader, start, stop)), status, headers)
+        # Images leave in one piece: what opens the file reads it and closes it.
+        body = b"" if request.method == "HEAD" else _read(reader, start, stop - start, at_once)
+        reader.close()
+        return Response(body, status, headers)
     except BaseException:
         reader.close()
         raise
 
 
-def _body(request: Request, reader: Reader, start: int, stop: int, status: int, headers: dict[str, str]) -> Response:
-    headers["content-length"] = str(stop - start)
-    if request.method == "HEAD":
-        reader.close()
-        return Response(status_code=status, headers=headers)
-    if stop - start <= CHUNK_BYTES:
-        # One turn of a thread opens, reads and closes: images leave in one piece.
-        return Response(b"".join(chunks(reader, start, stop)), status, headers)
-    return StreamingResponse(read_ahead(chunks(reader, start, stop)), status, headers)
+def _read(reader: Reader, start: int, length: int, at_once: bool) -> bytes | memoryview:
+    body = reader.read_cached(start, length) if at_once else reader.read(start, length)
+    if len(body) != length:
+        raise OSError(f"{reader.file.path}: ends {length - len(body)} bytes early")
+    return body
 
 
 async def read_ahead(source: Iterator[bytes]) -> AsyncIterator[bytes]:

@@ -39,6 +39,9 @@ class Reader(Protocol):
     @property
     def file(self) -> StoredFile: ...
     def read(self, start: int, length: int) -> bytes: ...
+    def read_cached(self, start: int, length: int) -> memoryview:
+        """As `read`, or BlockingIOError where that would have to wait for a disk."""
+
     def close(self) -> None: ...
 
 
@@ -54,6 +57,9 @@ class Writer(Protocol):
 
 class Store(Protocol):
     """`folder` is a data set's name or STAGING; `path` is a file's path in it."""
+
+    has_page_cache: bool
+    """Whether `read_cached` may be tried: files that are in memory then need no thread, a third of their cost."""
 
     def datasets(self) -> list[str]: ...
     def create(self, folder: str) -> None: ...
