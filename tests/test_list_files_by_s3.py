@@ -126,7 +126,7 @@ def test_masks_that_match_nothing_are_an_error_that_counts(server: S3Server) -> 
 
 
 def test_a_wrong_bucket_is_named(server: S3Server) -> None:
-    with pytest.raises(FileNotFoundError, match="no such bucket: s3://no-such-bucket/x"):
+    with pytest.raises(FileNotFoundError, match="s3://no-such-bucket/x: NoSuchBucket"):
         list(S3FileLister(["s3://no-such-bucket/x"], server=server))
 
 
@@ -134,11 +134,11 @@ def test_wrong_credentials_are_told_apart(server: S3Server) -> None:
     url, region = server.endpoint_url, server.region
     for access_key, secret_key in ((server.access_key, "hunter2-hunter2"), ("nobody-known", "hunter2-hunter2")):
         wrong = S3Server(endpoint_url=url, region=region, access_key=access_key, secret_key=secret_key)
-        with pytest.raises(PermissionError, match=r"access_key|access denied") as caught:
+        with pytest.raises(PermissionError, match=r"key is not|AccessDenied") as caught:
             listed(wrong, "/mixed")
         assert "hunter2" not in str(caught.value)
     # S3Proxy says 403 to a request without a signature, rclone 400.
-    with pytest.raises(OSError, match=r"access denied|refused s3://listing/mixed"):
+    with pytest.raises(OSError, match=r"AccessDenied|UnsupportedAlgorithm"):
         listed(S3Server(endpoint_url=url, region=region, anonymous=True), "/mixed")
 
 
@@ -206,7 +206,7 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_server_that_stays_overloaded_is_an_error(s3: Any, fault_proxy: Any, short_waits: None) -> None:
     proxy = fault_proxy(s3.endpoint_url)
     proxy.answer(503, times=6)
-    with pytest.raises(ConnectionError, match=r"s3://imagenet/val \(503 SlowDown .*\(6 attempts\)"):
+    with pytest.raises(ConnectionError, match=r"s3://imagenet/val: SlowDown \(503\).*\(6 attempts\)"):
         list(S3FileLister(VAL, server=s3.server_at(proxy.endpoint_url)))
 
 
@@ -319,11 +319,11 @@ def test_a_server_without_an_order_gives_the_same() -> None:
 @pytest.mark.parametrize(
     "status, body, error, message",
     [
-        (400, "<Code>ExpiredToken</Code>", PermissionError, "have expired; get new ones"),
+        (400, "<Code>ExpiredToken</Code>", PermissionError, "has expired; sign in again"),
         (403, "<Code>RequestTimeTooSkewed</Code>", PermissionError, "clock is wrong"),
-        (301, "<Region>eu-south-1</Region>", OSError, r"give S3Server\(region='eu-south-1'\)"),
-        (404, "<Code>NoSuchKey</Code>", FileNotFoundError, "no such object"),
-        (418, "<Code>Teapot</Code>", OSError, "418 Teapot"),
+        (301, "<Region>eu-south-1</Region>", OSError, r"S3Server\(region='eu-south-1'\)"),
+        (404, "<Code>NoSuchKey</Code>", FileNotFoundError, "list again"),
+        (418, "<Code>Teapot</Code>", OSError, r"Teapot \(418\)"),
     ],
 )
 def test_a_refusal_says_what_to_do(status: int, body: str, error: type[Exception], message: str) -> None:

@@ -52,7 +52,7 @@ class S3FileLister(Pipe[str]):
         region: str = "",
         masks: Masks = "",
         *,
-        server: S3Server = S3Server(),  # noqa: B008 - frozen
+        server: S3Server = S3Server(),
         request_timeout_s: float = 20.0,
     ) -> None:
         check_masks(_FUNCTION, masks)

@@ -4,62 +4,68 @@ from __future__ import annotations
 
 import re
 
-_CODE = re.compile(rb"<Code>([^<]*)</Code>")
-_MESSAGE = re.compile(rb"<Message>([^<]*)</Message>")
-_REGION = re.compile(rb"<Region>([^<]*)</Region>")
+_FIELD = re.compile(rb"<(Code|Message|Region|Endpoint)>([^<]*)</")
 
-_REMEDIES = {
-    "ExpiredToken": "its credentials have expired; get new ones",
-    "TokenRefreshRequired": "its credentials have expired; get new ones",
-    "InvalidToken": "it does not know this session_token; check it",
-    "InvalidAccessKeyId": "it does not know this access_key; check it",
-    "SignatureDoesNotMatch": "the secret_key does not belong to the access_key; check both",
-    "RequestTimeTooSkewed": "this machine's clock is wrong; set it",
+_SIGN_IN = "S3Server(access_key, secret_key) or the AWS credential chain"
+_ADVICE: dict[str, tuple[type[OSError], str]] = {
+    "NoSuchKey": (FileNotFoundError, "it may have been deleted since it was listed; list again"),
+    "NoSuchVersion": (FileNotFoundError, "it may have been deleted since it was listed; list again"),
+    "NoSuchBucket": (FileNotFoundError, "correct the bucket's name, or the endpoint_url"),
+    "AccessDenied": (
+        PermissionError,
+        "use credentials that may read it (s3:GetObject; to list, s3:ListBucket)",
+    ),
+    "AllAccessDisabled": (PermissionError, "its owner has closed it"),
+    "InvalidAccessKeyId": (PermissionError, f"the access key is not known there; correct {_SIGN_IN}"),
+    "SignatureDoesNotMatch": (PermissionError, f"the secret key is not right; correct {_SIGN_IN}"),
+    "ExpiredToken": (PermissionError, "the session token has expired; sign in again and start anew"),
+    "TokenRefreshRequired": (PermissionError, "the session token has expired; sign in again and start anew"),
+    "InvalidToken": (PermissionError, "the session token is not right; sign in again"),
+    "RequestTimeTooSkewed": (PermissionError, "this machine's clock is wrong; set it"),
+    "InvalidObjectState": (PermissionError, "it lies in an archive class; restore it first"),
+    "MethodNotAllowed": (FileNotFoundError, "its newest version is a delete marker; list again"),
 }
-_OVERLOADED = {"SlowDown", "ServiceUnavailable", "Throttling", "RequestLimitExceeded", "TooManyRequests"}
+_BY_STATUS: dict[int, tuple[type[OSError], str]] = {
+    401: _ADVICE["AccessDenied"],
+    403: _ADVICE["AccessDenied"],
+    404: (FileNotFoundError, "correct its name, or the endpoint_url"),
+}
+_OVERLOADED = {"SlowDown", "ServiceUnavailable", "RequestLimitExceeded", "Throttling", "ThrottlingException"}
 _PASSING = {"InternalError", "RequestTimeout", "OperationAborted"}
+_ELSEWHERE = {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}
 
 
-def answer_error(function: str, url: str, status: int, body: bytes, region: str = "") -> Exception:
+def answer_error(function: str, key: object, status: int, body: bytes, region: str = "") -> Exception:
     """The error to raise for an answer that is not 2xx.
 
-    >>> answer_error("load_files_by_s3", "s3://b/k", 404, b"<Error><Code>NoSuchBucket</Code></Error>")
-    FileNotFoundError('load_files_by_s3: no such bucket: s3://b/k; check its name and the endpoint_url')
+    >>> body = b"<Error><Code>NoSuchBucket</Code></Error>"
+    >>> answer_error("load_files_by_s3", "s3://b/1", 404, body).args
+    ("load_files_by_s3: s3://b/1: NoSuchBucket (404); correct the bucket's name, or the endpoint_url",)
 
     Args:
         function: the functional name that the message begins with.
-        url: the `s3://` address that was asked for.
-        region: the bucket's right region, where a header named it.
+        key: the `s3://` URL that was asked for.
+        region: the bucket's own, where the header `x-amz-bucket-region` named it.
     """
-    code, message = error_code(body), _text(_MESSAGE, body)
-    told = f"{status} {code} {message}".strip()
-    region = region or _text(_REGION, body)
-    if status in (301, 307, 308) or (region and code == "AuthorizationHeaderMalformed"):
-        where = (
-            f"region {region!r}; give S3Server(region={region!r})" if region else f"another region ({told})"
-        )
-        return OSError(f"{function}: the bucket of {url} is in {where}")
-    if code in _REMEDIES:
-        return PermissionError(f"{function}: the server refused {url} ({told}): {_REMEDIES[code]}")
-    if code == "NoSuchBucket":
-        return FileNotFoundError(f"{function}: no such bucket: {url}; check its name and the endpoint_url")
-    if status == 404:
-        return FileNotFoundError(f"{function}: no such object: {url} ({told}); list the bucket again")
-    if status in (401, 403):
-        return PermissionError(
-            f"{function}: access denied to {url} ({told}); check the credentials and the bucket's policy "
-            "(s3:ListBucket to list, s3:GetObject to load)"
-        )
+    fields = {name.decode(): text.decode(errors="replace") for name, text in _FIELD.findall(body)}
+    code = fields.get("Code", "")
+    what = f"{function}: {key}: {code or 'the server answered'} ({status})"
+    if status in (301, 307, 308) or code in _ELSEWHERE:
+        region = region or fields.get("Region", "")
+        where = f"region={region!r}" if region else f"the region of {fields.get('Endpoint', 'its endpoint')!r}"
+        return OSError(f"{what}; the bucket is in another region: use S3Server({where})")
     if is_transient(status, code):
-        return ConnectionError(f"{function}: the server could not serve {url} ({told}); try again later")
-    return OSError(
-        f"{function}: the server refused {url} ({told}); check the address and the S3Server settings"
-    )
+        return ConnectionError(f"{what}; the server is overloaded or broken, try again later")
+    advice = _ADVICE.get(code) or _BY_STATUS.get(status)
+    if advice is not None:
+        kind, what_to_do = advice
+        return kind(f"{what}; {what_to_do}")
+    return OSError(f"{what}: {fields.get('Message', '')[:200]}; check the address and the S3Server settings")
 
 
 def error_code(body: bytes) -> str:
-    """The S3 error code in an answer's body, or "" where there is none (to a HEAD, say)."""
-    return _text(_CODE, body)
+    """The S3 error code in an answer's body, or "" where there is none."""
+    return next((text.decode(errors="replace") for name, text in _FIELD.findall(body) if name == b"Code"), "")
 
 
 def is_transient(status: int, code: str) -> bool:
@@ -67,11 +73,6 @@ def is_transient(status: int, code: str) -> bool:
     return status in (429, 500, 502, 503, 504) or code in _OVERLOADED or code in _PASSING
 
 
-def is_overload(status: int, code: str) -> bool:
+def is_overload(code: str) -> bool:
     """Whether every request should pause, and not this one alone."""
-    return status in (429, 503) or code in _OVERLOADED
-
-
-def _text(pattern: re.Pattern[bytes], body: bytes) -> str:
-    found = pattern.search(body)
-    return found[1].decode("utf-8", "replace") if found else ""
+    return code in _OVERLOADED

@@ -127,15 +127,9 @@ class SignedGets:
             except ValueError as broken:
                 self._again(asked, self._unreadable(asked, broken))
                 return []
-        region = _BUCKET_REGION.search(headers.getvalue())
-        wrong_region = region is not None and region[1].decode() != self.endpoint.region
-        error = answer_error(
-            self.function,
-            asked.told_as,
-            status,
-            body.getvalue(),
-            region[1].decode() if region and wrong_region and status in (301, 307, 308, 400) else "",
-        )
+        named = _BUCKET_REGION.search(headers.getvalue())
+        region = named[1].decode() if named else ""
+        error = answer_error(self.function, asked.told_as, status, body.getvalue(), region)
         if not is_transient(status, error_code(body.getvalue())):
             raise error
         self._again(asked, error)
