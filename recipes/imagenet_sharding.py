@@ -18,12 +18,54 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
+import sys
 from pathlib import Path
+
+from tqdm import tqdm
+
+from datapipes.catalog.manifest import Manifest, Shard
+from datapipes.prepare.imagenet_classes import read_class_metadata
+from datapipes.prepare.imagenet_source import index_images
+from datapipes.prepare.resize_image import Resize
+from datapipes.prepare.seekable_source import seekable_source
+from datapipes.prepare.shard_images import shard_images
 
 
 def main(argv: list[str] | None = None) -> None:
-    parse_options(argv)
+    args = parse_options(argv)
+    manifest = shard(args)
+    print(
+        f"{args.targetFolder}: {manifest.samples:,} samples in {len(manifest.shards):,} shards, "
+        f"{manifest.nbytes:,} bytes"
+    )
+
+
+def shard(args: argparse.Namespace) -> Manifest:
+    metadata = read_class_metadata(args.metaDataFile, base_name=args.groundTruthBaseName)
+    with seekable_source(args.dataSource, in_memory=args.inmemory) as source:
+        index = index_images(source, class_of=metadata.class_of, file_pattern=args.filePattern, data_type=args.dataType)
+        print(f"{args.dataSource}: {len(index):,} images of {len(index.class_names):,} classes", flush=True)
+        if index.passed_over:
+            print(f"passed over: {index.passed_over:,} files that are no images or that filePattern does not take")
+        with tqdm(total=len(index), unit=" images", unit_scale=True, disable=None) as progress:
+
+            def on_shard(written: Shard) -> None:
+                progress.update(written.samples)
+
+            return shard_images(
+                index,
+                args.targetFolder,
+                classes=metadata.class_map(index.class_names, order=args.classOrder),
+                name=args.datasetName,
+                seed=args.seed,
+                maxcount=args.maxcount,
+                maxsize=args.maxsize,
+                resize=Resize(args.shortSide, args.quality) if args.preprocess else None,
+                data_type=args.dataType,
+                workers=args.workers,
+                replace=args.replace,
+                on_shard=on_shard,
+            )
 
 
 def parse_options(argv: list[str] | None) -> argparse.Namespace:
@@ -34,9 +76,10 @@ def parse_options(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "-m",
         "--metaDataFile",
-        action="append",
-        help="what is known of classes: the devkit (its archive or folder), its meta.mat, its ground truth, or a "
-        "JSON object of class names and labels; may come again",
+        nargs="+",
+        default=[],
+        help="what is known of classes: the development kit (its archive or folder), its meta.mat, its ground truth, "
+        "a JSON object of class names and labels, or several of these",
     )
     parser.add_argument(
         "-r", "--filePattern", help="regular expression of the images to take; its group 1 is the class"
@@ -45,7 +88,11 @@ def parse_options(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("-x", "--maxcount", type=int, default=100_000, help="samples a shard (default: 100000)")
     parser.add_argument("-s", "--maxsize", type=float, default=1e9, help="bytes a shard (default: 1e9)")
     parser.add_argument(
-        "-y", "--inmemory", action="store_true", help="keep a compressed or piped source in memory, not on disk"
+        "-y",
+        "--inmemory",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="copy a compressed or piped source to memory, not to disk at TMPDIR",
     )
     parser.add_argument(
         "-g",
@@ -53,7 +100,9 @@ def parse_options(argv: list[str] | None) -> argparse.Namespace:
         default="ILSVRC2012_val_",
         help="line i of the ground truth labels the image of this name and number i (default: ILSVRC2012_val_)",
     )
-    parser.add_argument("-p", "--preprocess", action="store_true", help="resize images as JPEG")
+    parser.add_argument(
+        "-p", "--preprocess", action=argparse.BooleanOptionalAction, default=False, help="resize images, as JPEG"
+    )
     parser.add_argument("-e", "--seed", type=int, default=1, help="of the order (default: 1)")
     parser.add_argument("--dataType", help="field of the image in a sample (default: its extension, such as jpg)")
     parser.add_argument("--shortSide", type=int, default=256, help="pixels, with --preprocess (default: 256)")
@@ -65,33 +114,41 @@ def parse_options(argv: list[str] | None) -> argparse.Namespace:
         help="labels count from 0 in the order of the sorted class names, as torchvision's, or of the devkit's IDs",
     )
     parser.add_argument("--workers", type=int, default=1, help="processes (default: 1)")
-    parser.add_argument("--replace", action="store_true", help="take the place of a finished data set")
-    configured = _configured(parser, parser.parse_known_args(argv)[0].conf)
-    parser.set_defaults(**configured)
-    args = parser.parse_args(argv)
+    parser.add_argument(
+        "--replace",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="take the place of another finished data set",
+    )
+    argv = sys.argv[1:] if argv is None else argv
+    # What a configuration says stands in front of the command line, which so has the last word.
+    first, _ = parser.parse_known_args(argv)
+    args = parser.parse_args([*_configured(parser, first), *argv])
     for needed in ("dataSource", "targetFolder"):
         if getattr(args, needed) is None:
             parser.error(f"give --{needed}, or {needed} in a configuration")
     return args
 
 
-def _configured(parser: argparse.ArgumentParser, paths: list[str]) -> dict[str, object]:
-    """The options of all configurations; a name that is no option is an error, not a typing slip that passes."""
-    known = {action.dest: action for action in parser._actions}
-    options: dict[str, object] = {}
-    for path in paths:
+def _configured(parser: argparse.ArgumentParser, args: argparse.Namespace) -> list[str]:
+    """What the configurations say, as a command line."""
+    options = []
+    for path in args.conf:
         try:
             content = json.loads(Path(path).read_text("utf-8"))
         except (OSError, ValueError) as error:
             parser.error(f"--conf {path}: {error}")
         if not isinstance(content, dict):
-            parser.error(f"--conf {path}: must hold a JSON object of option names and values")
+            parser.error(f"--conf {path}: must hold a JSON object of long option names and values")
         for name, value in content.items():
-            if name not in known or name in ("conf", "help"):
-                parser.error(f"--conf {path}: no option {name!r}; known are {', '.join(sorted(known))}")
-            if name == "metaDataFile" and isinstance(value, str):
-                value = [value]
-            options[name] = value
+            if name == "conf" or name not in args:
+                parser.error(f"--conf {path}: no option {name!r}; see --help")
+            if isinstance(value, bool):
+                options.append(f"--{name}" if value else f"--no-{name}")
+            elif isinstance(value, list):
+                options += [f"--{name}", *map(str, value)]
+            elif value is not None:
+                options.append(f"--{name}={value}")
     return options
 
 

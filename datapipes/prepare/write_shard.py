@@ -1,0 +1,117 @@
+"""One planned shard of images, written by whichever process has a hand free."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from datapipes.catalog.manifest import Shard
+from datapipes.catalog.s3_server import S3Server
+from datapipes.catalog.tar_format import END_OF_ARCHIVE
+from datapipes.prepare.shard_file import EncodedSample, ShardFile
+from datapipes.prepare.shard_target import target_of
+
+# So many images ahead the disk is told what comes: requests that overlap are what a striped or spinning disk needs.
+_LOOK_AHEAD = 64
+
+
+class PlannedImage(NamedTuple):
+    """An image and what it becomes. `offset` is -1 where it is a file of a folder, `name` its path in the source."""
+
+    name: str
+    key: str
+    field: str
+    label: int
+    offset: int
+    size: int
+
+
+Prepare: TypeAlias = Callable[[bytes], bytes]
+
+
+@dataclass(frozen=True)
+class PlannedShard:
+    """A shard to write: from where, to where, under which limits, with which images."""
+
+    source: str
+    target: str
+    server: S3Server
+    name: str
+    maxsize: int
+    prepare: Prepare | None
+    images: list[PlannedImage]
+
+
+def write_shard(planned: PlannedShard) -> Shard:
+    """Write a shard with as many of its images, from the first on, as fit; `samples` says how many.
+
+    Raises:
+        ValueError: an image is too large for any shard, cannot be prepared, or the source changed meanwhile.
+    """
+    shard = ShardFile(target_of(planned.target, server=planned.server), planned.name)
+    try:
+        for image, content in read_images(planned.source, planned.images):
+            content = prepared(content, image, planned.prepare)
+            sample = EncodedSample({"__key__": image.key, image.field: content, "cls": image.label})
+            whole = sample.nbytes + len(END_OF_ARCHIVE)
+            if shard.nbytes + whole > planned.maxsize:
+                if shard.samples:
+                    break
+                raise ValueError(
+                    f"imagenet_sharding: {image.name} needs a shard of {whole} bytes, and maxsize is "
+                    f"{planned.maxsize}; raise maxsize"
+                )
+            shard.write(sample)
+        return shard.finish()
+    except BaseException:
+        shard.discard()
+        raise
+
+
+def read_images(source: str, images: list[PlannedImage]) -> Iterator[tuple[PlannedImage, bytes]]:
+    """Each image with its bytes, in order.
+
+    Raises:
+        ValueError: an image is no longer as large as the index says.
+    """
+    if os.path.isdir(source):
+        for image in images:
+            with open(os.path.join(source, image.name), "rb", buffering=0) as file:
+                yield image, _whole(file.read(), image, source)
+        return
+    archive = os.open(source, os.O_RDONLY)
+    try:
+        for ahead, image in enumerate(images, _LOOK_AHEAD):
+            if ahead < len(images):
+                os.posix_fadvise(archive, images[ahead].offset, images[ahead].size, os.POSIX_FADV_WILLNEED)
+            yield image, _whole(os.pread(archive, image.size, image.offset), image, source)
+    finally:
+        os.close(archive)
+
+
+def prepared(content: bytes, image: PlannedImage, prepare: Prepare | None) -> bytes:
+    """The content as it goes into the shard.
+
+    Raises:
+        ValueError: it is no whole image.
+    """
+    if prepare is None:
+        return content
+    try:
+        return prepare(content)
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"imagenet_sharding: {image.name} is no whole image ({error}); fetch it again, or leave it out with "
+            "filePattern"
+        ) from None
+
+
+def _whole(content: bytes, image: PlannedImage, source: str) -> bytes:
+    if len(content) != image.size:
+        raise ValueError(
+            f"imagenet_sharding: {image.name} in {source} had {image.size} bytes and now has {len(content)}; leave "
+            "the source alone while it is sharded, and run again"
+        )
+    return content
