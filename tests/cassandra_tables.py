@@ -22,10 +22,10 @@ def keys_of(count: int) -> list[uuid.UUID]:
 
 
 @contextmanager
-def keyspace(server: CassandraServer, *, replicas: int = 1) -> Iterator[tuple[str, Any]]:
+def keyspace(server: CassandraServer, name: str | None = None) -> Iterator[tuple[str, Any]]:
     """A new keyspace's name and a session to work on it with; it is dropped at the end."""
-    name = f"test_{uuid.uuid4().hex[:12]}"
-    replication = f"{{'class': 'SimpleStrategy', 'replication_factor': {replicas}}}"
+    name = name or f"test_{uuid.uuid4().hex[:12]}"
+    replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
     with cassandra_session(server, "test") as session:
         session.execute(f"CREATE KEYSPACE {name} WITH replication = {replication}", timeout=60)
         try:

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import NAMESPACE_URL, UUID, uuid5
 
+from datapipes.catalog.cassandra_server import CassandraServer
 from datapipes.catalog.s3_server import S3Server
 from datapipes.iter import IterableWrapper, IterDataPipe
 
@@ -26,11 +28,18 @@ class Place:
     samples: Path
     keys: list[str]
     """Every key under train/, as S3 lists them."""
+    cassandra: CassandraServer
+    rows: str
+    """A split file whose first split has every row of the table `contract.data`."""
     secrets: tuple[str, ...] = (SECRET,)
 
     @property
     def urls(self) -> list[str]:
         return [f"s3://imagenet/{key}" for key in self.keys]
+
+    @property
+    def row_keys(self) -> list[UUID]:
+        return [uuid5(NAMESPACE_URL, key) for key in self.keys]
 
     @property
     def paths(self) -> list[str]:
@@ -40,7 +49,8 @@ class Place:
 def nowhere(keys: list[str]) -> Place:
     """The same chains with servers that do not exist, and a secret that nothing may show."""
     server = S3Server(endpoint_url=NOWHERE, region="us-east-1", access_key="me", secret_key=SECRET)
-    return Place(server, Path("/nonexistent"), keys)
+    cassandra = CassandraServer(port=1, username="me", password=SECRET)
+    return Place(server, Path("/nonexistent"), keys, cassandra, "/nonexistent/rows.npz")
 
 
 @dataclass(frozen=True)
@@ -85,6 +95,20 @@ CASES: dict[str, Case] = {
     ),
     "list_files_by_fsspec": Case(
         lambda keys, place: keys.list_files_by_fsspec(), folder_paths, one_for_one=False, has_length=False
+    ),
+    "list_rows_by_file": Case(
+        lambda keys, place: keys.list_rows_by_file(), lambda place: [place.rows], one_for_one=False
+    ),
+    "split_by_file": Case(
+        lambda keys, place: keys.split_by_file(index=0), lambda place: [place.rows], one_for_one=False
+    ),
+    "load_from_cassandra": Case(
+        lambda keys, place: keys.load_from_cassandra(server=place.cassandra, table="contract.data"),
+        lambda place: place.row_keys,
+    ),
+    "read_cassandra": Case(
+        lambda keys, place: keys.read_cassandra(server=place.cassandra, table="contract.data"),
+        lambda place: place.row_keys,
     ),
     "load_files_by_s3": Case(loaded, lambda place: place.urls),
     "load_files_by_fsspec": Case(lambda keys, place: keys.load_files_by_fsspec(), lambda place: place.paths),

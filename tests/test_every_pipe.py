@@ -7,22 +7,34 @@ import pickle
 import threading
 import time
 import traceback
+from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
 import psutil
 import pytest
+from cassandra_tables import fill, keyspace
 from pipe_cases import CASES, SECRET, Place, nowhere, plain
 from torch.utils.data import DataLoader
 
 import datapipes.iter
+from datapipes.catalog.keys import UuidKeys
+from datapipes.catalog.row_file import RowFile, save_row_file
+from datapipes.catalog.row_source import RowSource
 from datapipes.pipe import FUNCTIONAL_FORMS
 
 every_pipe = pytest.mark.parametrize("name", sorted(CASES))
 
 
 @pytest.fixture(scope="module")
-def place(s3, samples) -> Place:
-    return Place(s3.server, samples, s3.keys("train/"), (s3.secret_key,))
+def place(s3, samples, cassandra, tmp_path_factory) -> Iterator[Place]:
+    rows = str(tmp_path_factory.mktemp("rows") / "rows.npz")
+    place = Place(s3.server, samples, s3.keys("train/"), cassandra.server, rows, (s3.secret_key,))
+    keys = UuidKeys.of(place.row_keys)
+    save_row_file(rows, RowFile(keys, RowSource("contract.data"), (np.arange(len(keys)),)))
+    with keyspace(cassandra.server, name="contract") as (_, session):
+        fill(session, "contract.data", place.row_keys)
+        yield place
 
 
 def test_every_functional_form_has_a_case():

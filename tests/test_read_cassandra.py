@@ -54,7 +54,7 @@ def sample(number):
 
 
 def test_samples_come_in_the_order_of_their_keys(cassandra, tables):
-    order = list(range(299, -1, -1)) + [7, 7, 8]
+    order = [*range(299, -1, -1), 7, 7, 8]
     found = list(read(cassandra, [KEYS[number] for number in order], f"{tables}.data_train"))
     assert found == [sample(number) for number in order]
 
