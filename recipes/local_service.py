@@ -14,6 +14,7 @@ import argparse
 import http.client
 import signal
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ class LocalService:
         return self.process.pid
 
     def log(self) -> str:
+        """What it has logged; a request's line comes within a tenth of a second."""
+        time.sleep(0.2)
         return self.process.log_path.read_text()
 
     def start(self) -> None:

@@ -6,9 +6,11 @@ import pickle
 import secrets
 from pathlib import Path
 
+import numpy as np
 import pytest
 from service_fixtures import ask, new_dataset
 
+from datapipes.catalog import service_requests
 from datapipes.catalog.dataset_service import DatasetService
 from datapipes.catalog.list_service import ServiceFileLister
 from datapipes.dataset.as_dataset import as_dataset
@@ -39,6 +41,15 @@ def test_every_file_comes_as_it_is_on_disk_and_in_order(service, samples):
     loaded = list(IterableWrapper(listed).load_files_by_service())
     assert [url for url, _ in loaded] == listed
     assert all(stream.read() == (samples / url.removeprefix(prefix)).read_bytes() for url, stream in loaded)
+
+
+def test_a_long_listing_comes_by_pages(service, monkeypatch):
+    source = IterableWrapper([f"{service.url}/datasets/imagenet/train/"]).list_files_by_service()
+    whole = list(source)
+    monkeypatch.setattr(service_requests, "PAGE", 5)
+    assert list(source) == whole
+    table = source.key_table()
+    assert table.take(np.arange(len(table))) == whole
 
 
 def test_odd_names_are_listed_and_loaded(service):

@@ -109,7 +109,7 @@ def test_an_upload_killed_at_any_point_leaves_the_old_file_or_the_new(tmp_path):
         new_dataset(service.url, "kills")
         assert ask(service.url, "PUT", "/datasets/kills/files/a.bin", contents[0]).status == 200
         cut = 0
-        for number in range(8):
+        for number in range(6):
             upload = threading.Thread(target=send_quietly, args=(service.port, contents[number % 2]))
             upload.start()
             time.sleep(chosen.uniform(0, 0.03))

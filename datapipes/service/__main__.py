@@ -16,21 +16,13 @@ import uvicorn
 LOGS: dict[str, Any] = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {
-        "words": {"format": "%(asctime)s %(levelname)s %(message)s"},
-        "line": {"format": "%(message)s"},
-    },
-    "handlers": {
-        "words": {"class": "logging.StreamHandler", "formatter": "words", "stream": "ext://sys.stderr"},
-        "lines": {"class": "logging.StreamHandler", "formatter": "line", "stream": "ext://sys.stdout"},
-    },
+    "formatters": {"words": {"format": "%(asctime)s %(levelname)s %(message)s"}},
+    "handlers": {"words": {"class": "logging.StreamHandler", "formatter": "words", "stream": "ext://sys.stderr"}},
     "loggers": {
-        "uvicorn": {"handlers": ["words"], "level": "INFO", "propagate": False},
-        "datapipes.service": {"handlers": ["words"], "level": "INFO", "propagate": False},
-        "datapipes.service.access": {"handlers": ["lines"], "level": "INFO", "propagate": False},
+        name: {"handlers": ["words"], "level": "INFO", "propagate": False} for name in ("uvicorn", "datapipes.service")
     },
 }
-"""One JSON line a request on stdout, everything else in words on stderr."""
+"""Words on stderr; stdout is for the access log, a JSON line a request."""
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -62,6 +54,7 @@ def main(argv: list[str] | None = None) -> None:
             port=args.port,
             workers=args.workers,
             access_log=False,
+            proxy_headers=False,
             server_header=False,
             log_config=LOGS,
             timeout_keep_alive=75,

@@ -45,8 +45,8 @@ class Guard:
         size = sum(len(name) + len(value) for name, value in scope["headers"])
         if size + len(scope["query_string"]) + len(scope["raw_path"]) > MAX_HEADER_BYTES:
             raise Problem(431, f"the headers are larger than {MAX_HEADER_BYTES} bytes", "send fewer or shorter ones")
-        headers = Headers(scope=scope)
         right: Right = "read" if scope["method"] in READING else "write"
+        headers = Headers(scope=scope)
         if right == "write" and headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             raise Problem(403, "a page of another site may not change anything here", "open this service's own page")
         if not self.tokens or scope["path"] == "/healthz":

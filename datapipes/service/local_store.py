@@ -121,10 +121,13 @@ class LocalStore:
 
     def new_staged_file(self) -> tuple[int, str]:
         """An empty file under STAGING, locked while it is open, so that a restart knows what is dead."""
-        name = f"incoming-{secrets.token_hex(8)}"
-        descriptor = os.open(name, _CREATE, 0o644, dir_fd=self._staging)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        return descriptor, name
+        while True:
+            name = f"incoming-{secrets.token_hex(8)}"
+            descriptor = os.open(name, _CREATE, 0o644, dir_fd=self._staging)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if os.fstat(descriptor).st_nlink:
+                return descriptor, name
+            os.close(descriptor)  # a process that started just then took it for a dead one's
 
     @property
     def staging(self) -> int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import logging
 import os
+import select
 import time
 from contextlib import suppress
+from functools import lru_cache
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -18,8 +20,6 @@ from prometheus_client import (
 )
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-access = logging.getLogger("datapipes.service.access")
 
 REQUESTS = Counter("dataset_service_requests_total", "Requests answered", ["method", "route", "status"])
 SECONDS = Histogram(
@@ -37,10 +37,12 @@ class Observe:
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
+        self.log = AccessLog()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
+            self.log.write()
             return
         started = time.perf_counter()
         status, sent, received = 500, 0, 0
@@ -62,32 +64,54 @@ class Observe:
         try:
             await self.app(scope, counted_receive, counted_send)
         finally:
-            _record(scope, status, received, sent, time.perf_counter() - started)
+            seconds = time.perf_counter() - started
+            _count(scope, status, received, sent, seconds)
+            self.log.add(scope, status, received, sent, seconds)
 
 
-def _record(scope: Scope, status: int, received: int, sent: int, seconds: float) -> None:
-    method = scope["method"] if scope["method"] in ("GET", "HEAD", "PUT", "POST", "DELETE") else "other"
-    route = getattr(scope.get("route"), "path", "none")
-    REQUESTS.labels(method, route, status).inc()
-    SECONDS.labels(method).observe(seconds)
-    RECEIVED.inc(received)
-    SENT.inc(sent)
-    if access.isEnabledFor(logging.INFO):
+class AccessLog:
+    """One JSON line a request on stdout, written ten times a second: a write each would cost 20 us of every one."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+
+    def add(self, scope: Scope, status: int, received: int, sent: int, seconds: float) -> None:
+        if not self._lines:
+            asyncio.get_running_loop().call_later(0.1, self.write)
         client = scope.get("client")
-        access.info(
-            json.dumps(
-                {
-                    "time": round(time.time(), 3),
-                    "client": client[0] if client else None,
-                    "method": scope["method"],
-                    "path": scope["path"],
-                    "status": status,
-                    "received": received,
-                    "sent": sent,
-                    "ms": round(seconds * 1e3, 2),
-                }
-            )
+        self._lines.append(
+            f'{{"time": {time.time():.3f}, "client": "{client[0] if client else ""}", "method": "{scope["method"]}", '
+            f'"path": {json.dumps(scope["path"])}, "status": {status}, "received": {received}, "sent": {sent}, '
+            f'"ms": {seconds * 1e3:.2f}}}\n'
         )
+
+    def write(self) -> None:
+        batch = b""
+        for line in self._lines:
+            encoded = line.encode()
+            # Workers share stdout: a pipe keeps writes of up to 4 KB in one piece.
+            if batch and len(batch) + len(encoded) > select.PIPE_BUF:
+                os.write(1, batch)
+                batch = b""
+            batch += encoded
+        self._lines.clear()
+        if batch:
+            os.write(1, batch)
+
+
+def _count(scope: Scope, status: int, received: int, sent: int, seconds: float) -> None:
+    method = scope["method"] if scope["method"] in ("GET", "HEAD", "PUT", "POST", "DELETE") else "other"
+    requests, histogram = _counters(method, getattr(scope.get("route"), "path", "none"), status)
+    requests.inc()
+    histogram.observe(seconds)
+    if received:
+        RECEIVED.inc(received)
+    SENT.inc(sent)
+
+
+@lru_cache(1000)
+def _counters(method: str, route: str, status: int) -> tuple[Counter, Histogram]:
+    return REQUESTS.labels(method, route, status), SECONDS.labels(method)
 
 
 def metrics() -> Response:

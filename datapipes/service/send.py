@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Iterator
 from email.utils import formatdate
+from functools import lru_cache
 from mimetypes import guess_type
 from urllib.parse import quote
 
@@ -90,9 +92,9 @@ def content_disposition(filename: str) -> str:
 
 def _headers(file: StoredFile, attachment: str | None) -> dict[str, str]:
     headers = {
-        "content-type": _content_type(file.path),
+        "content-type": _content_type(os.path.splitext(file.path)[1]),
         "etag": file.etag,
-        "last-modified": formatdate(file.modified, usegmt=True),
+        "last-modified": _http_date(int(file.modified)),
         "accept-ranges": "bytes",
     }
     if attachment:
@@ -103,8 +105,14 @@ def _headers(file: StoredFile, attachment: str | None) -> dict[str, str]:
     return headers
 
 
-def _content_type(path: str) -> str:
+@lru_cache(1000)
+def _content_type(suffix: str) -> str:
     """Pictures as what they are, all else as bytes, so that no uploaded page runs in the service's name."""
-    kind = guess_type(path)[0] or ""
+    kind = guess_type(f"_{suffix}")[0] or ""
     is_picture = kind.startswith("image/") and kind != "image/svg+xml"
     return kind if is_picture else "application/octet-stream"
+
+
+@lru_cache(1000)
+def _http_date(seconds: int) -> str:
+    return formatdate(seconds, usegmt=True)
