@@ -23,7 +23,7 @@ from datapipes.prepare.resize_image import Resize
 from datapipes.prepare.shard_plan import shard_ends
 from datapipes.prepare.shard_target import target_of
 from datapipes.prepare.shard_writer import ShardWriter
-from datapipes.prepare.write_shard import PlannedImage, PlannedShard, prepared, read_images, write_shard
+from datapipes.prepare.write_shard import PlannedImage, PlannedShard, ShardJob, prepared, read_images, write_shard
 
 # Images that say within some percent how much smaller all become, and what then rather stays empty in a shard than
 # goes into one more.
@@ -106,6 +106,7 @@ def shard_images(
         replace=replace,
         resume=True,
     )
+    job = ShardJob(index.path, target, server, shards.maxsize, resize)
     nbytes = index.sample_bytes() if resize is None else _expected_bytes(index, resize, seed)
     pending = permute(np.arange(len(index)), len(index), seed=seed)
     first = 0
@@ -114,19 +115,11 @@ def shard_images(
         parts = np.split(pending, ends[:-1])
         names = [f"{name}-{first + number:06d}.tar" for number in range(len(parts))]
         planned = (
-            PlannedShard(
-                index.path,
-                target,
-                server,
-                shard,
-                shards.maxsize,
-                resize,
-                _planned(index, part, labels, resize, data_type),
-            )
+            PlannedShard(shard, _planned(index, part, labels, resize, data_type))
             for shard, part in zip(names, parts)
             if shard not in shards.kept
         )
-        for shard in _written(planned, workers):
+        for shard in _written(job, planned, workers):
             shards.add(shard)
             on_shard(shard)
         # Of resized images, those that did not fit after all.
@@ -177,17 +170,19 @@ def _expected_bytes(index: ImageIndex, resize: Resize, seed: int) -> NDArray[np.
     return index.header_bytes + np.ceil(index.sizes * ratio / BLOCK).astype(np.int64) * BLOCK
 
 
-def _written(planned: Iterator[PlannedShard], workers: int) -> Iterator[Shard]:
+def _written(job: ShardJob, planned: Iterator[PlannedShard], workers: int) -> Iterator[Shard]:
     """Shards as they are finished; at most one more is planned than workers are writing."""
     if workers == 1:
-        yield from map(write_shard, planned)
+        yield from (write_shard(job, shard) for shard in planned)
         return
-    # Spawned, not forked: a fork copies whatever threads and locks the caller has. Nothing here imports torch.
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_end_with_parent)
+    # Spawned, not forked: a fork copies whatever threads and locks the caller has. Nothing here imports torch. The
+    # job goes along when a worker starts, for a queue would not carry its server's secret.
+    spawn = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, spawn, initializer=_start_worker, initargs=(job,))
     running: set[Future[Shard]] = set()
     try:
         for shard in planned:
-            running.add(pool.submit(write_shard, shard))
+            running.add(pool.submit(_write, shard))
             if len(running) > workers:
                 done, running = wait(running, return_when=FIRST_COMPLETED)
                 yield from (future.result() for future in done)
@@ -203,13 +198,23 @@ def _written(planned: Iterator[PlannedShard], workers: int) -> Iterator[Shard]:
         pool.shutdown(cancel_futures=True)
 
 
-def _end_with_parent() -> None:
-    """A worker that outlived a killed parent would write into the next run's files."""
+_job: ShardJob
+"""Of a worker process."""
+
+
+def _start_worker(job: ShardJob) -> None:
+    global _job
+    _job = job
     parent = multiprocessing.parent_process()
     assert parent is not None
 
-    def wait_and_end() -> None:
+    def end_with_parent() -> None:
+        # A worker that outlived a killed parent would write into the next run's files.
         parent.join()
         os._exit(1)
 
-    threading.Thread(target=wait_and_end, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+def _write(planned: PlannedShard) -> Shard:
+    return write_shard(_job, planned)

@@ -31,37 +31,40 @@ class PlannedImage(NamedTuple):
 Prepare: TypeAlias = Callable[[bytes], bytes]
 
 
+class PlannedShard(NamedTuple):
+    name: str
+    images: list[PlannedImage]
+
+
 @dataclass(frozen=True)
-class PlannedShard:
-    """A shard to write: from where, to where, under which limits, with which images."""
+class ShardJob:
+    """What all shards of a data set have in common: from where, to where, under which limit, prepared how."""
 
     source: str
     target: str
     server: S3Server
-    name: str
     maxsize: int
     prepare: Prepare | None
-    images: list[PlannedImage]
 
 
-def write_shard(planned: PlannedShard) -> Shard:
+def write_shard(job: ShardJob, planned: PlannedShard) -> Shard:
     """Write a shard with as many of its images, from the first on, as fit; `samples` says how many.
 
     Raises:
         ValueError: an image is too large for any shard, cannot be prepared, or the source changed meanwhile.
     """
-    shard = ShardFile(target_of(planned.target, server=planned.server), planned.name)
+    shard = ShardFile(target_of(job.target, server=job.server), planned.name)
     try:
-        for image, content in read_images(planned.source, planned.images):
-            content = prepared(content, image, planned.prepare)
+        for image, content in read_images(job.source, planned.images):
+            content = prepared(content, image, job.prepare)
             sample = EncodedSample({"__key__": image.key, image.field: content, "cls": image.label})
             whole = sample.nbytes + len(END_OF_ARCHIVE)
-            if shard.nbytes + whole > planned.maxsize:
+            if shard.nbytes + whole > job.maxsize:
                 if shard.samples:
                     break
                 raise ValueError(
                     f"imagenet_sharding: {image.name} needs a shard of {whole} bytes, and maxsize is "
-                    f"{planned.maxsize}; raise maxsize"
+                    f"{job.maxsize}; raise maxsize"
                 )
             shard.write(sample)
         return shard.finish()
