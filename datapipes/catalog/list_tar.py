@@ -63,13 +63,13 @@ class TarSampleLister(Pipe[TarSampleKey]):
         """Every key, in the order of the shards."""
         shards: list[str] = []
         indexes: list[ShardIndex] = []
-        checked: list[bool] = []
+        versions: list[str] = []
         for url in self.source_datapipe:
-            for shard, index, has_checksums in self._indexes(url):
+            for shard, index, version in self._indexes(url):
                 shards.append(shard)
                 indexes.append(index)
-                checked.append(has_checksums)
-        return TarSampleKeys.of(shards, indexes, checked)
+                versions.append(version)
+        return TarSampleKeys.of(shards, indexes, versions)
 
     def __iter__(self) -> Iterator[TarSampleKey]:
         table = self.key_table()
@@ -77,9 +77,15 @@ class TarSampleLister(Pipe[TarSampleKey]):
             yield from table.take(np.arange(first, min(first + 1024, len(table))))
 
     def __len__(self) -> int:
-        return len(self.key_table())
+        """By the manifests where there are some, which costs a request a folder."""
+        urls = list(self.source_datapipe)
+        if any(map(is_shard, urls)):
+            return len(self.key_table())
+        manifests = [manifest_of(url, server=self.server, function=_FUNCTION) for url in urls]
+        known = [manifest.samples for manifest in manifests if manifest is not None]
+        return sum(known) if len(known) == len(urls) else len(self.key_table())
 
-    def _indexes(self, url: str) -> Iterator[tuple[str, ShardIndex, bool]]:
+    def _indexes(self, url: str) -> Iterator[tuple[str, ShardIndex, str]]:
         if is_shard(url):
             yield self._index_of(url)
             return
@@ -97,9 +103,9 @@ class TarSampleLister(Pipe[TarSampleKey]):
                     f"{_FUNCTION}: {name} is not the index that the manifest names (crc32c); fetch it again, or "
                     "make it anew with index_shards"
                 )
-            yield f"{folder}/{entry.name}", ShardIndex.load(content, name=name), True
+            yield f"{folder}/{entry.name}", ShardIndex.load(content, name=name), version_of(content)
 
-    def _index_of(self, shard: str) -> tuple[str, ShardIndex, bool]:
+    def _index_of(self, shard: str) -> tuple[str, ShardIndex, str]:
         if not shard.endswith(PLAIN_SUFFIX):
             raise ValueError(
                 f"{_FUNCTION}: {shard} is compressed, so no single sample can be read from it; stream it with "
@@ -107,11 +113,16 @@ class TarSampleLister(Pipe[TarSampleKey]):
             )
         content = read_file(shard + SUFFIX, server=self.server, function=_FUNCTION)
         if content is not None:
-            return shard, ShardIndex.load(content, name=shard + SUFFIX), True
+            return shard, ShardIndex.load(content, name=shard + SUFFIX), version_of(content)
         path = local_path(shard)
         if path is None:
             raise FileNotFoundError(
                 f"{_FUNCTION}: {shard} has no index {SUFFIX} beside it; make one with index_shards, or stream "
                 "the shard with open_tar_shards"
             )
-        return shard, scan_file(path), False
+        return shard, scan_file(path), ""
+
+
+def version_of(index: bytes) -> str:
+    """What a shard with this index file is known by; the index has its checksums, so it changes with the shard."""
+    return f"{crc32c(index):08x}"

@@ -28,6 +28,9 @@ class TarSampleKey(NamedTuple):
     end: int
     checksums: tuple[int, ...] | None
     """crc32c of each field, in the shard's order; None where no index has them."""
+    shard_bytes: int = 0
+    version: str = ""
+    """Changes when the shard is written anew; what a cache knows it by."""
 
     def __str__(self) -> str:
         return f"{self.shard}: {self.name!r} at offset {self.start}"
@@ -38,9 +41,9 @@ class TarSampleKeys:
 
     >>> from datapipes.catalog.shard_index import IndexedField, IndexedSample
     >>> samples = [IndexedSample("cat/1", 0, [IndexedField("jpg", 512, 3, 9)])]
-    >>> table = TarSampleKeys.of(["a.tar"], [ShardIndex.of(samples, end=1024, shard_bytes=2048)], [True])
+    >>> table = TarSampleKeys.of(["a.tar"], [ShardIndex.of(samples, end=1024, shard_bytes=2048)], ['5f'])
     >>> table.take(np.array([0]))
-    [TarSampleKey(shard='a.tar', name='cat/1', start=0, end=1024, checksums=(9,))]
+    [TarSampleKey(shard='a.tar', name='cat/1', start=0, end=1024, checksums=(9,), shard_bytes=2048, version='5f')]
     """
 
     def __init__(
@@ -52,10 +55,12 @@ class TarSampleKeys:
         name_ends: NDArray[np.int64],
         first_fields: NDArray[np.int64],
         crc32c: NDArray[np.uint32],
-        checked: list[bool],
+        shard_bytes: list[int],
+        versions: list[str],
     ) -> None:
         self.shards = shards
-        self.checked = checked
+        self.shard_bytes = shard_bytes
+        self.versions = versions
         self._first_samples = torch.from_numpy(first_samples)
         self._bounds = torch.from_numpy(bounds)
         self._names = torch.from_numpy(names)
@@ -64,8 +69,8 @@ class TarSampleKeys:
         self._crc32c = torch.from_numpy(crc32c.view(np.int32))
 
     @classmethod
-    def of(cls, shards: Sequence[str], indexes: Sequence[ShardIndex], checked: Sequence[bool]) -> TarSampleKeys:
-        """The samples of `shards` in order; `checked` says whose index has checksums."""
+    def of(cls, shards: Sequence[str], indexes: Sequence[ShardIndex], versions: Sequence[str]) -> TarSampleKeys:
+        """The samples of `shards` in order; a shard whose index has no checksums has the version ""."""
         empty = [np.zeros(0, np.int64)]
         ends = [np.append(0, index.key_ends)[-1] for index in indexes]
         fields = [len(index.offsets) for index in indexes]
@@ -83,7 +88,8 @@ class TarSampleKeys:
                 [*(index.first_fields[:-1] + base for index, base in zip(indexes, field_bases)), field_bases[-1:]]
             ).astype(np.int64),
             np.concatenate([*(index.crc32c for index in indexes), np.zeros(0, np.uint32)]),
-            list(checked),
+            [index.shard_bytes for index in indexes],
+            list(versions),
         )
 
     def __len__(self) -> int:
@@ -103,7 +109,9 @@ class TarSampleKeys:
                 str(names[name_start:name_end], "utf-8", "surrogateescape"),
                 start,
                 end,
-                tuple(crc32c[first_field:last_field].tolist()) if self.checked[shard] else None,
+                tuple(crc32c[first_field:last_field].tolist()) if self.versions[shard] else None,
+                self.shard_bytes[shard],
+                self.versions[shard],
             )
             for shard, (start, end), name_start, name_end, first_field, last_field in zip(
                 shard_numbers.tolist(),

@@ -8,6 +8,7 @@ from typing import Any
 
 from datapipes.catalog.s3_server import S3Server
 from datapipes.catalog.shard_store import is_shard, list_shards, local_path, manifest_of
+from datapipes.load.cached_ranges import MIN_CACHE_BYTES
 from datapipes.load.local_shards import local_samples
 from datapipes.load.remote_shards import remote_samples
 from datapipes.load.shard_chunks import ShardParts
@@ -45,6 +46,9 @@ class TarShardReader(LoadPipe[Any]):
         interleave: how many shards are read side by side. Memory: a part of each, 512 KiB or, remote, 4 MiB.
         checksums: verify contents against the index where there is one. Costs a request a shard if remote.
         max_bytes: bound on what is on its way from a remote store, in this process.
+        cache_dir: a local folder that keeps what was fetched, in parts of 4 MiB with checksums. The processes of
+            a node share it, and fetch each part once; a second epoch fetches nothing that still is there.
+        cache_bytes: how much the folder may hold. What was used longest ago goes first.
         request_timeout_s: deadline of an attempt to fetch a part.
         on_error: "raise", "skip", or a callable (key, error) -> sample or None. A content that fails its
             checksum costs its sample; an archive that is cut or has a damaged header, the rest of its shard.
@@ -63,6 +67,8 @@ class TarShardReader(LoadPipe[Any]):
         server: S3Server = S3Server(),
         interleave: int = 4,
         checksums: bool = True,
+        cache_dir: str | None = None,
+        cache_bytes: float = 100e9,
         max_bytes: int = MAX_BYTES,
         request_timeout_s: float = REQUEST_TIMEOUT_S,
         on_error: OnError = "raise",
@@ -71,10 +77,14 @@ class TarShardReader(LoadPipe[Any]):
             raise ValueError(f"{_FUNCTION}: interleave must be at least 1, got {interleave}")
         check_window(_FUNCTION, None, max_bytes, request_timeout_s)
         check_on_error(_FUNCTION, on_error)
+        if cache_bytes < MIN_CACHE_BYTES:
+            raise ValueError(f"{_FUNCTION}: cache_bytes must be at least {MIN_CACHE_BYTES}, got {cache_bytes}")
         self.source_datapipe = source_datapipe
         self.server = server
         self.interleave = interleave
         self.checksums = checksums
+        self.cache_dir = cache_dir
+        self.cache_bytes = cache_bytes
         self.max_bytes = max_bytes
         self.request_timeout_s = request_timeout_s
         self.on_error = on_error
@@ -99,6 +109,8 @@ class TarShardReader(LoadPipe[Any]):
             max_bytes=self.max_bytes,
             request_timeout_s=self.request_timeout_s,
             function=_FUNCTION,
+            cache_dir=self.cache_dir,
+            cache_bytes=self.cache_bytes,
         )
         yield from enumerate(remote_samples(source, on_error=self.on_error))
 

@@ -10,9 +10,9 @@ from typing import Any
 from datapipes.catalog.s3_server import S3Server
 from datapipes.catalog.tar_format import TarDamage, read_members
 from datapipes.catalog.tar_keys import TarSampleKey
+from datapipes.load.cached_ranges import MIN_CACHE_BYTES, shard_transport
 from datapipes.load.depth import Depth
 from datapipes.load.request import Request
-from datapipes.load.shard_ranges import range_transport
 from datapipes.load.tar_samples import Expected, Sample, read_samples
 from datapipes.load.window import REQUEST_TIMEOUT_S, check_window, in_flight
 from datapipes.on_error import OnError, Skipped, check_on_error
@@ -109,6 +109,9 @@ class TarSampleReader(LoadPipe[Any]):
         server: of `s3://` URLs; by default what the AWS command line would use.
         max_in_flight: this many requests, always. By default 8 to 512, as latency and rate ask for.
         max_bytes: bound on payload on its way or waiting for its turn, in this process. Memory: this much.
+        cache_dir: a local folder that keeps what was fetched, in parts of 4 MiB with checksums. The processes of
+            a node share it, and fetch each part once; a second epoch fetches nothing that still is there.
+        cache_bytes: how much the folder may hold. What was used longest ago goes first.
         request_timeout_s: deadline of an attempt, in seconds; 7 attempts.
         ordered: False lets a sample overtake others of its batch.
         on_error: "raise", "skip", or a callable (key, error) -> sample or None.
@@ -124,6 +127,8 @@ class TarSampleReader(LoadPipe[Any]):
         *,
         server: S3Server = S3Server(),
         max_in_flight: int | None = None,
+        cache_dir: str | None = None,
+        cache_bytes: float = 100e9,
         max_bytes: int = MAX_BYTES,
         request_timeout_s: float = REQUEST_TIMEOUT_S,
         ordered: bool = True,
@@ -131,9 +136,13 @@ class TarSampleReader(LoadPipe[Any]):
     ) -> None:
         check_window(_FUNCTION, max_in_flight, max_bytes, request_timeout_s)
         check_on_error(_FUNCTION, on_error)
+        if cache_bytes < MIN_CACHE_BYTES:
+            raise ValueError(f"{_FUNCTION}: cache_bytes must be at least {MIN_CACHE_BYTES}, got {cache_bytes}")
         self.source_datapipe = source_datapipe
         self.server = server
         self.max_in_flight = max_in_flight
+        self.cache_dir = cache_dir
+        self.cache_bytes = cache_bytes
         self.max_bytes = max_bytes
         self.request_timeout_s = request_timeout_s
         self.ordered = ordered
@@ -145,7 +154,13 @@ class TarSampleReader(LoadPipe[Any]):
             return iter(placed)
         return in_flight(
             placed,
-            range_transport(first.shard, server=self.server, function=_FUNCTION),
+            shard_transport(
+                first.shard,
+                server=self.server,
+                function=_FUNCTION,
+                cache_dir=self.cache_dir,
+                cache_bytes=self.cache_bytes,
+            ),
             function=_FUNCTION,
             form_requests=lambda keys: merged_requests(keys, max_bytes=self.max_bytes),
             item_of=sample_of,

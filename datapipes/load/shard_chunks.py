@@ -7,13 +7,15 @@ from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
+from datapipes.catalog.list_tar import version_of
 from datapipes.catalog.s3_server import S3Server
 from datapipes.catalog.shard_index import SUFFIX, ShardIndex
 from datapipes.catalog.shard_store import PLAIN_SUFFIX, read_file
 from datapipes.catalog.tar_format import TarDamage
+from datapipes.load.cached_ranges import shard_transport
 from datapipes.load.depth import Depth
 from datapipes.load.request import Transport
-from datapipes.load.shard_ranges import ShardRange, range_transport
+from datapipes.load.shard_ranges import ShardRange
 from datapipes.load.shard_size import size_of_shard
 from datapipes.load.window import in_flight
 from datapipes.pipe import Placed
@@ -27,6 +29,8 @@ class Known(NamedTuple):
 
     nbytes: int
     shard_index: ShardIndex | None
+    version: str
+    """By its index where there is one, else by its size alone."""
 
 
 class Part(NamedTuple):
@@ -45,17 +49,17 @@ def know(shard: str, *, checksums: bool, server: S3Server, function: str) -> Kno
     """
     nbytes = size_of_shard(shard, server=server, function=function)
     if not checksums or not shard.endswith(PLAIN_SUFFIX):
-        return Known(nbytes, None)
+        return Known(nbytes, None, f"{nbytes} bytes")
     content = read_file(shard + SUFFIX, server=server, function=function)
     if content is None:
-        return Known(nbytes, None)
+        return Known(nbytes, None, f"{nbytes} bytes")
     index = ShardIndex.load(content, name=shard + SUFFIX)
     if index.shard_bytes != nbytes:
         raise TarDamage(
             f"{shard}: it has {nbytes} bytes, and {index.shard_bytes} in its index: it is cut, or the index is of "
             "another; fetch or write the shard again"
         )
-    return Known(nbytes, index)
+    return Known(nbytes, index, version_of(content))
 
 
 class ShardParts:
@@ -76,6 +80,8 @@ class ShardParts:
         max_bytes: int,
         request_timeout_s: float,
         function: str,
+        cache_dir: str | None = None,
+        cache_bytes: float = 0,
     ) -> None:
         self.known: dict[str, Known] = {}
         self.dropped: set[str] = set()
@@ -86,6 +92,8 @@ class ShardParts:
         self._max_bytes = max_bytes
         self._request_timeout_s = request_timeout_s
         self._function = function
+        self._cache_dir = cache_dir
+        self._cache_bytes = cache_bytes
 
     def drop(self, shard: str) -> None:
         """Ask for no more of this shard."""
@@ -96,7 +104,14 @@ class ShardParts:
         if first is None:
             return
         self._shards = _with_first(first, self._shards)
-        yield from self._remote(range_transport(first, server=self._server, function=self._function))
+        transport = shard_transport(
+            first,
+            server=self._server,
+            function=self._function,
+            cache_dir=self._cache_dir,
+            cache_bytes=self._cache_bytes,
+        )
+        yield from self._remote(transport)
 
     def _remote(self, transport: Transport) -> Iterator[Part]:
         failed: list[Part] = []
@@ -148,11 +163,11 @@ class ShardParts:
         shard, start = open_shards.popleft()
         if shard in self.dropped:
             return
-        nbytes = self.known[shard].nbytes
-        end = min(start + PART_BYTES, nbytes)
-        if end < nbytes:
+        known = self.known[shard]
+        end = min(start + PART_BYTES, known.nbytes)
+        if end < known.nbytes:
             open_shards.append((shard, end))
-        yield ShardRange(shard, start, end)
+        yield ShardRange(shard, start, end, known.nbytes, known.version)
 
     def _looked_up(self) -> Iterator[tuple[str, Known | Exception]]:
         def look(shard: str) -> Known | Exception:

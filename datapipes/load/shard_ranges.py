@@ -21,22 +21,24 @@ class ShardRange(NamedTuple):
     shard: str
     start: int
     end: int
+    shard_bytes: int = 0
+    version: str = ""
 
     def __str__(self) -> str:
         return f"{self.shard}: bytes {self.start} to {self.end}"
 
 
-def range_of(request: Request) -> ShardRange:
+def range_of(request: Request) -> tuple[str, int, int]:
     """The bytes to fetch for a request: what its keys span, all in one shard."""
     keys = request.keys
-    return ShardRange(keys[0].shard, min(key.start for key in keys), max(key.end for key in keys))
+    return keys[0].shard, min(key.start for key in keys), max(key.end for key in keys)
 
 
 def cut_body(request: Request, body: bytes) -> Sequence[Any]:
     """The bytes of each key of a request."""
     if len(request.keys) == 1:
         return (body,)
-    first = range_of(request).start
+    _, first, _ = range_of(request)
     return [body[key.start - first : key.end - first] for key in request.keys]
 
 
@@ -88,7 +90,7 @@ class LocalRanges:
         ticket, request = next(iter(self._asked.items()))
         del self._asked[ticket]
         try:
-            return [(ticket, cut_body(request, self._read(range_of(request))), None)]
+            return [(ticket, cut_body(request, self._read(*range_of(request))), None)]
         except Exception as error:
             return [(ticket, None, error)]
 
@@ -100,13 +102,13 @@ class LocalRanges:
         while self._files:
             os.close(self._files.popitem()[1])
 
-    def _read(self, wanted: ShardRange) -> bytes:
-        file = self._file(wanted.shard)
-        body = os.pread(file, wanted.end - wanted.start, wanted.start)
-        while len(body) < wanted.end - wanted.start:
-            more = os.pread(file, wanted.end - wanted.start - len(body), wanted.start + len(body))
+    def _read(self, shard: str, start: int, end: int) -> bytes:
+        file = self._file(shard)
+        body = os.pread(file, end - start, start)
+        while len(body) < end - start:
+            more = os.pread(file, end - start - len(body), start + len(body))
             if not more:
-                raise cut_short(self._function, wanted, len(body))
+                raise cut_short(self._function, shard, start + len(body), end)
             body += more
         return body
 
@@ -119,8 +121,10 @@ class LocalRanges:
         return file
 
 
-def cut_short(function: str, wanted: ShardRange, found: int) -> OSError:
-    return OSError(f"{function}: {wanted}: the shard is cut, {found} bytes are there; fetch or write the shard again")
+def cut_short(function: str, shard: str, found: int, end: int) -> OSError:
+    return OSError(
+        f"{function}: {shard} is cut at offset {found}, and bytes up to {end} are indexed; fetch or write it again"
+    )
 
 
 class _FsspecRanges:
@@ -130,12 +134,12 @@ class _FsspecRanges:
     def __call__(self, request: Request) -> Sequence[Any]:
         import fsspec
 
-        wanted = range_of(request)
-        system, path = fsspec.core.url_to_fs(wanted.shard)
+        shard, start, end = range_of(request)
+        system, path = fsspec.core.url_to_fs(shard)
         try:
-            body = system.cat_file(path, start=wanted.start, end=wanted.end)
+            body = system.cat_file(path, start=start, end=end)
         except (ConnectionError, TimeoutError) as error:
             raise Transient(error) from None
-        if len(body) != wanted.end - wanted.start:
-            raise cut_short(self._function, wanted, len(body))
+        if len(body) != end - start:
+            raise cut_short(self._function, shard, start + len(body), end)
         return cut_body(request, body)

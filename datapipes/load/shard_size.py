@@ -31,7 +31,7 @@ def size_of_shard(shard: str, *, server: S3Server, function: str) -> int:
 def _content_length(url: str, options: dict[int, Any], shard: str, function: str) -> int:
     """By HEAD, tried three times."""
     handle = pycurl.Curl()
-    settings = {pycurl.URL: url, pycurl.NOBODY: 1, pycurl.NOSIGNAL: 1, pycurl.PATH_AS_IS: 1, pycurl.TIMEOUT: 30}
+    settings = {pycurl.URL: url, pycurl.NOBODY: 1, pycurl.NOSIGNAL: 1, pycurl.TIMEOUT: 30}
     try:
         for option, value in (settings | options).items():
             handle.setopt(option, value)
@@ -43,7 +43,7 @@ def _content_length(url: str, options: dict[int, Any], shard: str, function: str
                     raise ConnectionError(f"{function}: {shard}: {error.args[1]}; check the address") from None
                 continue
             status = handle.getinfo(pycurl.RESPONSE_CODE)
-            length = int(handle.getinfo(pycurl.CONTENT_LENGTH_DOWNLOAD))
+            length = int(handle.getinfo(pycurl.CONTENT_LENGTH_DOWNLOAD_T))
             if status == 200 and length >= 0:
                 return length
             if status == 404:

@@ -44,11 +44,11 @@ class TupleMapper(MapPipe[tuple[Any, ...]]):
                 raise TypeError(f"map_tuple: expected functions, or None for an element to leave, got {function!r}")
         self.source_datapipe = source_datapipe
         # `functions` itself is a name that torch keeps for its own register.
-        self.element_functions = functions
+        self.element_functions = _Functions(functions)
         self.on_error = on_error
 
     def sample_function(self) -> Callable[[Any], tuple[Any, ...]]:
-        functions = self.element_functions
+        functions = self.element_functions.each
         count = len(functions)
 
         def apply(sample: Any) -> tuple[Any, ...]:
@@ -64,3 +64,11 @@ class TupleMapper(MapPipe[tuple[Any, ...]]):
             return (*mapped, *sample[count:])
 
         return apply
+
+
+class _Functions:
+    """Holds functions out of sight: torch looks for pipes in a pipe's tuples by pickling them, and a lambda does
+    not pickle. So a lambda works in a forked worker."""
+
+    def __init__(self, each: tuple[Callable[[Any], Any] | None, ...]) -> None:
+        self.each = each

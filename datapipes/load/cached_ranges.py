@@ -1,0 +1,211 @@
+"""A transport that keeps what it fetches on the local disk, for the next epoch and the other workers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import count
+from typing import Any, NamedTuple
+
+from datapipes.catalog.s3_server import S3Server
+from datapipes.load.part_files import PartFiles
+from datapipes.load.request import Request, Transport
+from datapipes.load.shard_ranges import ShardRange, cut_body, range_of, range_transport
+
+PART_BYTES = 4 << 20
+MIN_CACHE_BYTES = 16 * PART_BYTES
+_OTHERS_EVERY_S = 0.005
+_PATIENCE_WITH_OTHERS_S = 5.0
+
+
+class Part(NamedTuple):
+    """Part `number` of a shard; `name` says which contents are meant, for a shard may be written anew."""
+
+    shard: str
+    number: int
+    end: int
+    name: str
+
+    @property
+    def start(self) -> int:
+        return self.number * PART_BYTES
+
+
+class CachedRanges:
+    """Ranges of shards out of `files`, and what is not there from the transport that `connect` makes.
+
+    Parts of 4 MiB are fetched whole, each by one process of the node, while others wait for the file. Nothing
+    is connected before something is missing.
+    """
+
+    def __init__(self, files: PartFiles, connect: Callable[[], Transport]) -> None:
+        self._files = files
+        self._connect = connect
+        self._inner: Transport | None = None
+        self._tickets = count()
+        self._asked: dict[int, tuple[Request, set[Part]]] = {}
+        self._fetches: dict[int, Part] = {}
+        self._fetching: dict[Part, int] = {}
+        self._by_others: dict[Part, float] = {}
+        self._fresh: dict[Part, bytes] = {}
+        self._claimed: set[Part] = set()
+        self._keep = True
+
+    def start(self, ticket: int, request: Request) -> None:
+        missing = {part for part in parts_of(request) if not self._files.has(part.name)}
+        self._asked[ticket] = (request, missing)
+        for part in missing:
+            self._get(part)
+
+    def _get(self, part: Part) -> None:
+        if part in self._fetching or part in self._by_others:
+            return
+        if self._files.claim(part.name):
+            self._claimed.add(part)
+            self._fetch(part)
+        else:
+            self._by_others[part] = time.monotonic()
+
+    def _fetch(self, part: Part) -> None:
+        if self._inner is None:
+            self._inner = self._connect()
+        ticket = next(self._tickets)
+        self._fetches[ticket], self._fetching[part] = part, ticket
+        self._inner.start(ticket, Request((0,), (ShardRange(part.shard, part.start, part.end),)))
+
+    def finished(self, timeout_s: float) -> list[tuple[int, Any, Exception | None]]:
+        give_up_at = time.monotonic() + timeout_s
+        while True:
+            answers = self._assembled()
+            left_s = 0.0 if answers else max(0.0, give_up_at - time.monotonic())
+            self._look_at_others()
+            if self._fetches and self._inner is not None:
+                wait_s = min(left_s, _OTHERS_EVERY_S) if self._by_others else left_s
+                for ticket, results, error in self._inner.finished(wait_s):
+                    answers += self._fetched(ticket, results, error)
+            elif left_s:
+                time.sleep(min(left_s, _OTHERS_EVERY_S))
+            answers += self._assembled()
+            if answers or time.monotonic() >= give_up_at:
+                return answers
+
+    def _look_at_others(self) -> None:
+        now = time.monotonic()
+        for part, since in list(self._by_others.items()):
+            if self._files.has(part.name):
+                del self._by_others[part]
+                self._arrived(part)
+            elif now - since > _PATIENCE_WITH_OTHERS_S:
+                del self._by_others[part]
+                self._fetch(part)
+            elif self._files.claim(part.name):
+                del self._by_others[part]
+                self._claimed.add(part)
+                # It may have appeared, and its process let go, between the two questions.
+                if self._files.has(part.name):
+                    self._let_go(part)
+                    self._arrived(part)
+                else:
+                    self._fetch(part)
+
+    def _fetched(self, ticket: int, results: Any, error: Exception | None) -> list[tuple[int, Any, Exception | None]]:
+        part = self._fetches.pop(ticket)
+        del self._fetching[part]
+        failed: list[tuple[int, Any, Exception | None]] = []
+        if error is not None:
+            for asked, (_, missing) in list(self._asked.items()):
+                if part in missing:
+                    del self._asked[asked]
+                    failed.append((asked, None, error))
+        else:
+            self._fresh[part] = results[0]
+            if self._keep:
+                try:
+                    self._files.write(part.name, results[0])
+                except OSError:
+                    # A full disk costs the cache, not the epoch.
+                    self._keep = False
+            self._arrived(part)
+        self._let_go(part)
+        return failed
+
+    def _arrived(self, part: Part) -> None:
+        for _, missing in self._asked.values():
+            missing.discard(part)
+
+    def _let_go(self, part: Part) -> None:
+        if part in self._claimed:
+            self._claimed.discard(part)
+            self._files.release(part.name)
+
+    def _assembled(self) -> list[tuple[int, Any, Exception | None]]:
+        answers: list[tuple[int, Any, Exception | None]] = []
+        for ticket, (request, missing) in list(self._asked.items()):
+            if missing:
+                continue
+            body = self._body(request, missing)
+            if body is not None:
+                del self._asked[ticket]
+                answers.append((ticket, cut_body(request, body), None))
+        if self._fresh:
+            wanted = {part for request, _ in self._asked.values() for part in parts_of(request)}
+            self._fresh = {part: content for part, content in self._fresh.items() if part in wanted}
+        return answers
+
+    def _body(self, request: Request, missing: set[Part]) -> bytes | None:
+        """The bytes asked for; None where a part has gone meanwhile, which is then fetched again."""
+        _, start, end = range_of(request)
+        pieces = []
+        for part in parts_of(request):
+            first, last = max(start, part.start) - part.start, min(end, part.end) - part.start
+            fresh = self._fresh.get(part)
+            piece = fresh[first:last] if fresh is not None else self._files.read(part.name, first, last)
+            if piece is None:
+                missing.add(part)
+                self._get(part)
+            else:
+                pieces.append(piece)
+        return None if missing else b"".join(pieces)
+
+    def cancel(self, ticket: int) -> None:
+        _, missing = self._asked.pop(ticket, (None, set()))
+        for part in missing:
+            if any(part in others for _, others in self._asked.values()):
+                continue
+            self._by_others.pop(part, None)
+            fetch = self._fetching.pop(part, None)
+            if fetch is not None and self._inner is not None:
+                del self._fetches[fetch]
+                self._inner.cancel(fetch)
+            self._let_go(part)
+
+    def close(self) -> None:
+        for part in list(self._claimed):
+            self._let_go(part)
+        if self._inner is not None:
+            self._inner.close()
+        self._files.close()
+
+
+def parts_of(request: Request) -> list[Part]:
+    """The parts that the bytes asked for lie in."""
+    key = request.keys[0]
+    shard, start, end = range_of(request)
+    numbers = range(start // PART_BYTES, -(-end // PART_BYTES))
+    return [
+        Part(shard, number, min((number + 1) * PART_BYTES, key.shard_bytes), f"{shard}\0{key.version}\0{number}")
+        for number in numbers
+    ]
+
+
+def shard_transport(
+    shard: str, *, server: S3Server, function: str, cache_dir: str | None, cache_bytes: float
+) -> Transport:
+    """The transport for `shard` and others in the same store, with a cache in front of it if asked for."""
+
+    def connect() -> Transport:
+        return range_transport(shard, server=server, function=function)
+
+    if cache_dir is None:
+        return connect()
+    return CachedRanges(PartFiles(cache_dir, int(cache_bytes)), connect)

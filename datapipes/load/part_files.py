@@ -1,0 +1,137 @@
+"""Parts of shards as files of a folder that the processes of a node share."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import xxhash
+from google_crc32c import value as crc32c
+
+_BLOCK_BYTES = 64 << 10
+"""A checksum for each, so that reading one sample of a part verifies that stretch alone."""
+_FOOTER = struct.Struct("<8sQ")
+_MAGIC = b"rdpart01"
+_ROOM_AFTER_EVICTION = 0.9
+_LOOK_EVERY = 0.02
+
+
+class PartFiles:
+    """Reads, writes and evicts parts. A part is there whole, with its checksums, or not at all.
+
+    The folder holds at most `max_bytes` and what is written between two looks at it: 2 % a process.
+    """
+
+    def __init__(self, folder: str, max_bytes: int) -> None:
+        self._folder = Path(folder)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._max_bytes = max_bytes
+        self._unseen_bytes = max_bytes
+        # The kernel lets go of a dead process's locks, so that nobody waits for a fetch that was killed.
+        self._locks = os.open(self._folder / "locks", os.O_RDWR | os.O_CREAT, 0o666)
+
+    def close(self) -> None:
+        os.close(self._locks)
+
+    def path_of(self, name: str) -> Path:
+        digest = xxhash.xxh3_128_hexdigest(name.encode("utf-8", "surrogateescape"))
+        return self._folder / digest[:2] / digest
+
+    def has(self, name: str) -> bool:
+        return self.path_of(name).exists()
+
+    def read(self, name: str, start: int, end: int) -> bytes | None:
+        """Bytes `start` to `end` of a part; None where it is not there, or is damaged and therefore removed."""
+        path = self.path_of(name)
+        try:
+            with open(path, "rb", buffering=0) as file:
+                content = self._verified(file.fileno(), start, end)
+        except FileNotFoundError:
+            return None
+        if content is None:
+            path.unlink(missing_ok=True)
+            return None
+        try:
+            os.utime(path)  # what was used last is evicted last
+        except FileNotFoundError:
+            pass
+        return content
+
+    def _verified(self, file: int, start: int, end: int) -> bytes | None:
+        size = os.fstat(file).st_size
+        footer = os.pread(file, _FOOTER.size, max(0, size - _FOOTER.size))
+        if len(footer) < _FOOTER.size or not footer.startswith(_MAGIC):
+            return None
+        nbytes = _FOOTER.unpack(footer)[1]
+        blocks = -(-nbytes // _BLOCK_BYTES)
+        if size != nbytes + 4 * blocks + _FOOTER.size or end > nbytes:
+            return None
+        first, last = start // _BLOCK_BYTES, -(-end // _BLOCK_BYTES)
+        checksums = np.frombuffer(os.pread(file, 4 * (last - first), nbytes + 4 * first), "<u4").tolist()
+        base = first * _BLOCK_BYTES
+        stretch = os.pread(file, min(last * _BLOCK_BYTES, nbytes) - base, base)
+        for number, checksum in enumerate(checksums):
+            if crc32c(stretch[number * _BLOCK_BYTES : (number + 1) * _BLOCK_BYTES]) != checksum:
+                return None
+        return stretch[start - base : end - base]
+
+    def write(self, name: str, content: bytes) -> None:
+        """Let a part appear, and make room for it.
+
+        Raises:
+            OSError: there is no room on the disk.
+        """
+        starts = range(0, len(content), _BLOCK_BYTES)
+        checksums = np.array([crc32c(content[start : start + _BLOCK_BYTES]) for start in starts], "<u4")
+        path = self.path_of(name)
+        path.parent.mkdir(exist_ok=True)
+        self._unseen_bytes += len(content)
+        if self._unseen_bytes > _LOOK_EVERY * self._max_bytes:
+            self._evict(len(content))
+        handle, temporary = tempfile.mkstemp(dir=self._folder, prefix="part-")
+        try:
+            with open(handle, "wb", buffering=0) as file:
+                os.writev(file.fileno(), [content, checksums.tobytes(), _FOOTER.pack(_MAGIC, len(content))])
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+
+    def _evict(self, coming: int) -> None:
+        found = []
+        for folder, _, names in os.walk(self._folder):
+            for name in names:
+                path = os.path.join(folder, name)
+                try:
+                    status = os.stat(path)
+                except FileNotFoundError:
+                    continue
+                found.append((status.st_mtime, status.st_size, path))
+        total = sum(size for _, size, _ in found) + coming
+        self._unseen_bytes = 0
+        if total <= self._max_bytes:
+            return
+        for _, size, path in sorted(found):
+            if total <= _ROOM_AFTER_EVICTION * self._max_bytes:
+                return
+            if not path.endswith("locks"):
+                Path(path).unlink(missing_ok=True)
+                total -= size
+
+    def claim(self, name: str) -> bool:
+        """Take it upon this process to fetch a part; False where another process of this node is at it."""
+        try:
+            fcntl.lockf(self._locks, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, self._place_of(name))
+        except OSError:
+            return False
+        return True
+
+    def release(self, name: str) -> None:
+        fcntl.lockf(self._locks, fcntl.LOCK_UN, 1, self._place_of(name))
+
+    def _place_of(self, name: str) -> int:
+        return xxhash.xxh3_64_intdigest(name.encode("utf-8", "surrogateescape")) >> 2
