@@ -61,7 +61,7 @@ def _form(name: str, parameters: list[inspect.Parameter]) -> str:
         if parameter.kind is parameter.KEYWORD_ONLY and not keyword_only:
             parts.append("*")
         keyword_only |= parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL)
-        star = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        star = "*" * (parameter.kind is parameter.VAR_POSITIONAL) + "**" * (parameter.kind is parameter.VAR_KEYWORD)
         part = f"{star}{parameter.name}: {parameter.annotation}"
         if parameter.default is not parameter.empty:
             plain = parameter.default is None or isinstance(parameter.default, (bool, int, float, str))
