@@ -149,6 +149,24 @@ def test_an_upload_that_its_sender_drops_leaves_nothing(service):
     assert ask(service.url, path="/datasets/dropped/files/a").status == 404
 
 
+def test_clients_that_leave_at_any_moment_leave_nothing_open(service):
+    new_dataset(service.url, "leavers")
+    ask(service.url, "PUT", "/datasets/leavers/files/sub/large.bin", bytes(4 << 20))
+    descriptors = Path(f"/proc/{service.pid}/fd")
+    before = len(list(descriptors.iterdir()))
+    for number in range(60):
+        path = ("sub/large.bin", "sub", "none")[number % 3]
+        with socket.create_connection(("127.0.0.1", service.port)) as raw:
+            raw.sendall(f"GET /datasets/leavers/files/{path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            if number % 2:
+                raw.recv(1000)
+    assert ask(service.url, path="/datasets/leavers/files/sub").status == 404
+    deadline = time.monotonic() + 10
+    while len(list(descriptors.iterdir())) > before + 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def test_too_large_and_too_full_are_told_before_a_byte_is_sent(tmp_path):
     with dataset_service(tmp_path, "--max-file-bytes", "1000") as service:
         new_dataset(service.url, "small")

@@ -18,6 +18,7 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 
 from datapipes.service.names import is_dataset_name
@@ -58,6 +59,8 @@ class LocalStore:
             return False
 
     def remove(self, folder: str) -> None:
+        if not self.has(folder):
+            raise FileNotFoundError(errno.ENOENT, "no such data set", folder)
         aside = f"removed-{secrets.token_hex(8)}"
         with _named(folder):
             os.rename(folder, aside, src_dir_fd=self._root, dst_dir_fd=self._staging)
@@ -75,7 +78,8 @@ class LocalStore:
         if not stat.S_ISREG(status.st_mode):
             os.close(opened)
             raise FileNotFoundError(errno.ENOENT, "not a file", f"{folder}/{path}")
-        return LocalReader(opened, _described(path, status, _kept_digest(opened, status)))
+        # A file object closes itself where nobody else does: a client may leave before its answer begins.
+        return LocalReader(FileIO(opened), _described(path, status, _kept_digest(opened, status)))
 
     def writer(self, folder: str, path: str) -> LocalWriter:
         if folder != STAGING and not self.has(folder):
@@ -168,17 +172,17 @@ class LocalStore:
 
 
 class LocalReader:
-    def __init__(self, descriptor: int, file: StoredFile) -> None:
-        self._descriptor = descriptor
+    def __init__(self, content: FileIO, file: StoredFile) -> None:
+        self._content = content
         self.file = file
 
     def read(self, start: int, length: int) -> bytes:
-        return os.pread(self._descriptor, length, start)
+        return os.pread(self._content.fileno(), length, start)
 
     def read_cached(self, start: int, length: int) -> memoryview:
         content = bytearray(length)
         try:
-            got = os.preadv(self._descriptor, [content], start, os.RWF_NOWAIT)
+            got = os.preadv(self._content.fileno(), [content], start, os.RWF_NOWAIT)
         except OSError as error:
             if error.errno == errno.EOPNOTSUPP:  # a network file system, say
                 LocalStore.has_page_cache = False
@@ -189,7 +193,7 @@ class LocalReader:
         return memoryview(content)
 
     def close(self) -> None:
-        os.close(self._descriptor)
+        self._content.close()
 
 
 class LocalWriter:

@@ -53,10 +53,14 @@ class Summaries:
 
     async def _count(self, dataset: str) -> tuple[Summary, float]:
         started = time.monotonic()
-        summary = await asyncio.to_thread(count, self._store, dataset)
+        try:
+            summary = await asyncio.to_thread(count, self._store, dataset)
+        except BaseException:
+            del self._counting[dataset]  # or every name that was ever asked for would be kept
+            raise
         now = time.monotonic()
         return summary, now + REUSE_FOR * (now - started)
 
 
 def _is_stale(task: asyncio.Task[tuple[Summary, float]]) -> bool:
-    return bool(task.cancelled() or task.exception()) or task.result()[1] < time.monotonic()
+    return task.result()[1] < time.monotonic()
