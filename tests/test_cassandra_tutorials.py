@@ -64,7 +64,7 @@ def run(command: str, capsys: pytest.CaptureFixture[str]) -> str:
             except SystemExit as end:
                 assert not end.code, command
         return capsys.readouterr().out
-    ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=240)
+    ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=600)
     assert ended.returncode == 0, f"{command}\n{ended.stdout[-3000:]}\n{ended.stderr[-5000:]}"
     return ended.stdout
 

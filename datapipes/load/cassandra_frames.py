@@ -30,6 +30,9 @@ class FrameConnection(LibevConnection):  # type: ignore[misc]
 
     # A write of 110 KB goes out in one call, not in 28.
     out_buffer_size = 1 << 20
+    # Where a socket is full, the driver refuses requests, as if the host were gone. Here they wait for it: who
+    # sends bounds what is under way.
+    _socket_writable = property(lambda self: True, lambda self, writable: None)
 
     def __init__(self, *args: Any, **options: Any) -> None:
         self._buffer = bytearray(_SMALLEST_BUFFER)
