@@ -15,6 +15,7 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 from datapipes.catalog.cassandra_server import CassandraServer
 from datapipes.catalog.s3_server import S3Server
 from datapipes.iter import IterableWrapper, IterDataPipe
+from datapipes.prepare.shard_writer import ShardWriter
 
 SECRET = "hunter2-never-shown"
 NOWHERE = "http://127.0.0.1:1"
@@ -62,12 +63,16 @@ class Case:
     one_for_one: bool = True
     """Whether an item comes out for each key that goes in, so that shares can be counted."""
     has_length: bool = True
+    distributed: Callable[[Any, Place], IterDataPipe[Any]] | None = None
+    """The chain with its own `distribute`, where that does not stand right behind `keys`."""
 
     def build(self, place: Place) -> IterDataPipe[Any]:
         return self.chain(IterableWrapper(self.keys_of(place), deepcopy=False), place)
 
     def build_distributed(self, place: Place) -> IterDataPipe[Any]:
         keys = IterableWrapper(self.keys_of(place), deepcopy=False)
+        if self.distributed is not None:
+            return self.distributed(keys, place)
         return self.chain(keys.distribute(uneven="keep"), place)
 
 
@@ -77,6 +82,17 @@ def folder_urls(place: Place) -> list[str]:
 
 def folder_paths(place: Place) -> list[str]:
     return [f"file://{place.samples}/train/"]
+
+
+def shard_folder(place: Place) -> list[str]:
+    """A folder of shards beside the samples, packed by the first case that asks for it."""
+    shards = place.samples.parent / "shards"
+    if place.samples.is_dir() and not (shards / "manifest.json").exists():
+        with ShardWriter(f"{shards}/shard-%06d.tar", maxcount=10) as writer:
+            for number, key in enumerate(place.keys):
+                image = (place.samples / key).read_bytes()
+                writer.write({"__key__": f"{number:04d}", "jpg": image, "cls": number % 4})
+    return [str(shards)]
 
 
 def loaded(keys: Any, place: Place) -> Any:
@@ -134,6 +150,21 @@ CASES: dict[str, Case] = {
         lambda place: place.urls,
     ),
     "batched": Case(lambda keys, place: keys.batched(1), lambda place: place.urls),
+    "list_tar_samples": Case(
+        lambda keys, place: keys.list_tar_samples(), shard_folder, one_for_one=False, has_length=True
+    ),
+    "open_tar_shards": Case(
+        lambda keys, place: keys.open_tar_shards(),
+        lambda place: [
+            f"{shard_folder(place)[0]}/shard-{number:06d}.tar" for number in range(-(-len(place.keys) // 10))
+        ],
+        has_length=False,
+    ),
+    "read_tar_samples": Case(
+        lambda keys, place: keys.list_tar_samples().read_tar_samples(),
+        shard_folder,
+        distributed=lambda keys, place: keys.list_tar_samples().distribute(block=8, uneven="keep").read_tar_samples(),
+    ),
     "prefetch": Case(lambda keys, place: loaded(keys, place).prefetch(3), lambda place: place.urls),
 }
 
