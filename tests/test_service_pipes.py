@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import pickle
 import secrets
 from pathlib import Path
@@ -117,6 +118,9 @@ def test_tokens_open_the_service_and_go_nowhere_else(tmp_path):
         assert ask(guarded.url, path="/datasets", Authorization=f"Bearer {reader[:-1]}0x").status == 401
         assert ask(guarded.url, "DELETE", "/datasets/pets", **bearer).status == 403
         assert ask(guarded.url, "DELETE", "/datasets/pets", Authorization=f"Bearer {writer}").status == 204
+        in_a_browser = "Basic " + base64.b64encode(f"anybody:{writer}".encode()).decode()
+        assert ask(guarded.url, path="/", Authorization=in_a_browser).status == 200
+        assert "Basic" in ask(guarded.url, path="/").headers["www-authenticate"]
         assert ask(guarded.url, path="/healthz").status == 200
         assert reader not in guarded.log() and writer not in guarded.log()
 
