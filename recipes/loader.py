@@ -47,15 +47,19 @@ def loader_of(dataset: Any, *, num_workers: int, pin_memory: bool, persistent: b
 
 
 def _end_when_told(_worker: int) -> None:
-    """End at the SIGTERM of the training process, and at nobody else's."""
-    if sys.platform != "linux":
+    """End with the training process or at its SIGTERM, and at nobody else's."""
+    parent = multiprocessing.parent_process()
+    if parent is None or sys.platform != "linux":
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         return
-    parent = multiprocessing.parent_process()
 
-    def wait() -> None:
-        while signal.sigwaitinfo({signal.SIGTERM}).si_pid != (parent and parent.pid):
-            pass
+    def watch() -> None:
+        # DataLoader's own watchdog looks after the fork server, which lives as long as any worker does: after a
+        # kill -9 of the training process both would stay for ever.
+        while parent.is_alive():
+            received = signal.sigtimedwait({signal.SIGTERM}, 1.0)
+            if received is not None and received.si_pid == parent.pid:
+                break
         os._exit(0)
 
-    threading.Thread(target=wait, daemon=True, name="wait for SIGTERM").start()
+    threading.Thread(target=watch, daemon=True, name="watch training process").start()

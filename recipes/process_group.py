@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import time
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -47,14 +49,38 @@ def joined_processes(*, on_cpu: bool = False) -> Iterator[Member]:
         torch.cuda.set_device(device)
     # Gloo beside NCCL, for what is agreed on without waiting for the GPU.
     backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
+    store, rank, world_size = dist.HashStore(), 0, 1
     if "RANK" in os.environ:
-        dist.init_process_group(backend)
-    else:
-        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+        store, rank, world_size = next(dist.rendezvous("env://"))
+        store = dist.PrefixStore(_name_of_this_start(store, rank, world_size), store)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size)
     try:
         yield Member(dist.get_rank(), dist.get_world_size(), local_rank, device)
     finally:
         dist.destroy_process_group()
+
+
+def _name_of_this_start(store: Any, rank: int, world_size: int) -> str:
+    """A name that the processes agree on, other than that of any earlier start through the same store.
+
+    torchrun keeps its store when it restarts processes, and a process that reads the address which a dead one left
+    there waits for it in vain. A restart's number would not do: each machine counts its own.
+    """
+    own_name = uuid.uuid4().hex
+    if rank != 0:
+        store.set(f"hello/{rank}", own_name)
+        start = str(store.get(f"start/{own_name}"), "ascii")
+        store.set(f"heard/{start}/{rank}", "")
+        return start
+    waiting_for = set(range(1, world_size))
+    while waiting_for:
+        for other in sorted(waiting_for):
+            # What stands there may be of an earlier start, until the right one has come and answered.
+            store.set(f"start/{str(store.get(f'hello/{other}'), 'ascii')}", own_name)
+            if store.check([f"heard/{own_name}/{other}"]):
+                waiting_for.remove(other)
+        time.sleep(0.01)
+    return own_name
 
 
 def sum_over_ranks(numbers: torch.Tensor) -> list[float]:
