@@ -98,8 +98,7 @@ def _checked_size(header: bytes, shard: str, offset: int) -> int:
     summed = header[:148] + header[156:]
     unsigned = sum(summed) + 256
     # Old Suns summed signed bytes.
-    signed = unsigned - 256 * sum(byte > 127 for byte in summed)
-    if stored not in (unsigned, signed):
+    if stored != unsigned and stored != unsigned - 256 * sum(byte > 127 for byte in summed):
         raise TarDamage(
             f"{shard}: damaged header at offset {offset}: its checksum says {stored}, its bytes say "
             f"{unsigned}; {_AGAIN}"

@@ -97,7 +97,7 @@ class LocalFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
-        self._file = open(self._temporary, "wb", buffering=1 << 20)  # noqa: SIM115 - closed by commit or discard
+        self._file = open(self._temporary, "wb", buffering=1 << 16)  # noqa: SIM115 - closed by commit or discard
         self.write = self._file.write
 
     def commit(self) -> None:
