@@ -6,9 +6,10 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,7 +72,7 @@ def shard_images(
         maxcount, maxsize: samples and bytes a shard, at most.
         resize: what is done to each image.
         data_type: the image's field, by default its extension.
-        workers: processes that write shards; 1 writes in this one. About 40 MB each.
+        workers: processes that write shards, about 60 MB each; 1 writes in this one.
         replace: take the place of another finished data set.
         on_shard: called with each shard that this call wrote.
 
@@ -171,19 +172,25 @@ def _expected_bytes(index: ImageIndex, resize: Resize, seed: int) -> NDArray[np.
 
 
 def _written(job: ShardJob, planned: Iterator[PlannedShard], workers: int) -> Iterator[Shard]:
-    """Shards as they are finished; at most one more is planned than workers are writing."""
+    """Shards as they are finished; at most one more is planned than are being written."""
+    stop = threading.Event()
+    pool: Executor
+    write: Callable[[PlannedShard], Shard]
     if workers == 1:
-        yield from (write_shard(job, shard) for shard in planned)
-        return
-    # Spawned, not forked: a fork copies whatever threads and locks the caller has. Nothing here imports torch. The
-    # job goes along when a worker starts, for a queue would not carry its server's secret.
-    spawn = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, spawn, initializer=_start_worker, initargs=(job,))
+        # One shard is filled while the other is flushed to the disk.
+        at_once, pool = 2, ThreadPoolExecutor(2)
+        write = partial(write_shard, job, stop=stop)
+    else:
+        # Spawned, not forked: a fork copies whatever threads and locks the caller has. Nothing here imports torch.
+        # The job goes along when a worker starts, for a queue would not carry its server's secret.
+        spawn = multiprocessing.get_context("spawn")
+        at_once, pool = workers, ProcessPoolExecutor(workers, spawn, initializer=_start_worker, initargs=(job,))
+        write = _write
     running: set[Future[Shard]] = set()
     try:
         for shard in planned:
-            running.add(pool.submit(_write, shard))
-            if len(running) > workers:
+            running.add(pool.submit(write, shard))
+            if len(running) > at_once:
                 done, running = wait(running, return_when=FIRST_COMPLETED)
                 yield from (future.result() for future in done)
         while running:
@@ -195,6 +202,7 @@ def _written(job: ShardJob, planned: Iterator[PlannedShard], workers: int) -> It
             "and it goes on from here"
         ) from None
     finally:
+        stop.set()
         pool.shutdown(cancel_futures=True)
 
 

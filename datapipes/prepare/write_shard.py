@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
@@ -12,9 +13,6 @@ from datapipes.catalog.s3_server import S3Server
 from datapipes.catalog.tar_format import END_OF_ARCHIVE
 from datapipes.prepare.shard_file import EncodedSample, ShardFile
 from datapipes.prepare.shard_target import target_of
-
-# So many images ahead the disk is told what comes: requests that overlap are what a striped or spinning disk needs.
-_LOOK_AHEAD = 64
 
 
 class PlannedImage(NamedTuple):
@@ -47,8 +45,10 @@ class ShardJob:
     prepare: Prepare | None
 
 
-def write_shard(job: ShardJob, planned: PlannedShard) -> Shard:
+def write_shard(job: ShardJob, planned: PlannedShard, *, stop: threading.Event | None = None) -> Shard:
     """Write a shard with as many of its images, from the first on, as fit; `samples` says how many.
+
+    Once `stop` is set it ends in an InterruptedError and leaves nothing.
 
     Raises:
         ValueError: an image is too large for any shard, cannot be prepared, or the source changed meanwhile.
@@ -67,6 +67,8 @@ def write_shard(job: ShardJob, planned: PlannedShard) -> Shard:
                     f"{job.maxsize}; raise maxsize"
                 )
             shard.write(sample)
+            if stop is not None and stop.is_set():
+                raise InterruptedError(f"imagenet_sharding: {planned.name} was stopped on its way")
         return shard.finish()
     except BaseException:
         shard.discard()
@@ -86,9 +88,7 @@ def read_images(source: str, images: list[PlannedImage]) -> Iterator[tuple[Plann
         return
     archive = os.open(source, os.O_RDONLY)
     try:
-        for ahead, image in enumerate(images, _LOOK_AHEAD):
-            if ahead < len(images):
-                os.posix_fadvise(archive, images[ahead].offset, images[ahead].size, os.POSIX_FADV_WILLNEED)
+        for image in images:
             yield image, _whole(os.pread(archive, image.size, image.offset), image, source)
     finally:
         os.close(archive)
