@@ -32,7 +32,7 @@ SCRIPT = Path(distrib_train_from_file.__file__)
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts=1"]
 # 48 images are a whole number of global batches of 2, 4 and 6 from each place at which a checkpoint is written.
 OPTIONS = "-a resnet10 --image-size 64 -b 2 --lr 0.1 --epochs 2 -p 1 --checkpoint-freq 3 --workers {workers}"
-TIMEOUT_S = 300
+TIMEOUT_S = 120
 
 
 @dataclass
@@ -85,11 +85,24 @@ class Training:
         return next(child for child in children if child.environ().get("RANK") == str(number))
 
     def kill(self) -> Run:
-        """End everything as a power cut would."""
+        """End torchrun and the training processes with no chance to clean up; their workers have to see it."""
         agent = psutil.Process(self.process.pid)
-        for each in [agent, *agent.children(recursive=True)]:
+        ranks = agent.children()
+        workers = [worker for rank in ranks for worker in rank.children(recursive=True)]
+        for each in [agent, *ranks]:
             each.kill()
+        deadline = time.monotonic() + TIMEOUT_S
+        while any(is_alive(worker) for worker in workers):
+            assert time.monotonic() < deadline, workers
+            time.sleep(0.1)
         return self.finished()
+
+
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 @pytest.fixture(scope="module")
