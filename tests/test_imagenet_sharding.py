@@ -385,3 +385,19 @@ def test_a_flat_archive_beside_others_that_hold_no_images_is_read_alone(imagenet
     pack(folder, tmp_path / "flat.tar")
     index = index_images(str(tmp_path / "flat.tar"), class_of=lambda name: None)
     assert (index.class_names, index.passed_over) == (["n01440764"], 1)
+
+
+def test_the_slurm_job_shards_with_a_process_a_core(imagenet, reference, tmp_path):
+    script = RECIPE.parent / "slurm" / "shard_imagenet.sbatch"
+    environment = {
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "SLURM_SUBMIT_DIR": str(RECIPE.parent.parent),
+        "SLURM_CPUS_PER_TASK": "2",
+    }
+    # The scheduler runs a copy of the script, from a folder of its own.
+    copy = tmp_path / "slurm_script"
+    copy.write_bytes(script.read_bytes())
+    command = ["bash", copy, "-d", imagenet.train_tar, "-o", tmp_path / "shards", "-x", "7"]
+    ended = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert files_of(tmp_path / "shards") == files_of(reference)
