@@ -12,6 +12,7 @@ from urllib.parse import quote, urlsplit
 from datapipes.catalog.secret import Secret, as_secret
 
 DEFAULT_REGION = "us-east-1"
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9/_.~-]*")
 _DNS_BUCKET = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
 
 
@@ -63,9 +64,7 @@ class S3Server:
         if self.anonymous and (self.access_key is not None or self.profile is not None):
             raise ValueError("S3Server: anonymous=True signs nothing; leave out access_key and profile")
         if self.address_style not in ("auto", "path", "virtual"):
-            raise ValueError(
-                f"S3Server: address_style must be 'auto', 'path' or 'virtual', got {self.address_style!r}"
-            )
+            raise ValueError(f"S3Server: address_style must be 'auto', 'path' or 'virtual', got {self.address_style!r}")
         if self.endpoint_url is not None:
             check_endpoint_url(self.endpoint_url)
 
@@ -228,4 +227,5 @@ def quote_key(key: str) -> str:
     >>> quote_key("train/a b+ü%.jpg")
     'train/a%20b%2B%C3%BC%25.jpg'
     """
-    return quote(key, safe="/-_.~", errors="surrogateescape")
+    # Nearly every key is plain, and finding that out costs a third of `quote`.
+    return key if _PLAIN_KEY.fullmatch(key) else quote(key, safe="/-_.~", errors="surrogateescape")
