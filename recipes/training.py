@@ -228,10 +228,10 @@ class Training:
 
     def _say_what_is_trained(self, path: Path | None) -> None:
         args, member = self.args, self.member
-        kind = "GPUs" if member.device.type == "cuda" else "CPU processes"
+        kind = "GPU" if member.device.type == "cuda" else "CPU"
         n = len(self.train_set.table)
         member.say(
-            f"{args.arch} on {member.world_size} {kind}, --workers {args.workers}: {n:,} images of "
+            f"{args.arch} on {member.world_size} x {kind}, --workers {args.workers}: {n:,} images of "
             f"{self.num_classes} classes to train and {len(self.val_set.table):,} to validate, "
             f"global batch {args.batch_size * member.world_size}"
         )
