@@ -55,9 +55,7 @@ class CassandraServer:
         object.__setattr__(self, "hosts", hosts)
         object.__setattr__(self, "password", as_secret(self.password))
         object.__setattr__(self, "client_key_password", as_secret(self.client_key_password))
-        object.__setattr__(
-            self, "use_tls", bool(self.use_tls or self.ca_certificate or self.client_certificate)
-        )
+        object.__setattr__(self, "use_tls", bool(self.use_tls or self.ca_certificate or self.client_certificate))
         if not hosts and self.cloud_bundle is None:
             raise ValueError("CassandraServer: hosts is empty; give the address of at least one node")
         if not 0 < self.port < 65536:
@@ -67,13 +65,9 @@ class CassandraServer:
         if (self.client_certificate is None) != (self.client_key is None):
             raise ValueError("CassandraServer: client_certificate and client_key go together")
         if self.cloud_bundle is not None and self.use_tls:
-            raise ValueError(
-                "CassandraServer: cloud_bundle brings its own certificates; leave out the others"
-            )
+            raise ValueError("CassandraServer: cloud_bundle brings its own certificates; leave out the others")
         if self.connect_timeout_s <= 0:
-            raise ValueError(
-                f"CassandraServer: connect_timeout_s must be above 0, got {self.connect_timeout_s}"
-            )
+            raise ValueError(f"CassandraServer: connect_timeout_s must be above 0, got {self.connect_timeout_s}")
 
     @property
     def address(self) -> str:

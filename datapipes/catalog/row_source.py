@@ -36,9 +36,7 @@ class RowSource:
     def __post_init__(self) -> None:
         check_table("RowSource", self.table)
         if self.label_type not in LABEL_TYPES:
-            raise ValueError(
-                f"RowSource: label_type must be one of {', '.join(LABEL_TYPES)}, got {self.label_type!r}"
-            )
+            raise ValueError(f"RowSource: label_type must be one of {', '.join(LABEL_TYPES)}, got {self.label_type!r}")
 
 
 @runtime_checkable
@@ -56,9 +54,7 @@ def check_table(function: str, table: str) -> None:
     ValueError: read_cassandra: a table is named keyspace.table, such as imagenette.train, got 'data_train'
     """
     if not _TABLE.fullmatch(table):
-        raise ValueError(
-            f"{function}: a table is named keyspace.table, such as imagenette.train, got {table!r}"
-        )
+        raise ValueError(f"{function}: a table is named keyspace.table, such as imagenette.train, got {table!r}")
 
 
 def data_table_of(metadata_table: str) -> str:

@@ -9,7 +9,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import cassandra
-from cassandra import ConsistencyLevel, DriverException, InvalidRequest, OperationTimedOut, Unauthorized
+from cassandra import (
+    ConsistencyLevel,
+    DriverException,
+    InvalidRequest,
+    OperationTimedOut,
+    ReadTimeout,
+    Unauthorized,
+)
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import (
     EXEC_PROFILE_DEFAULT,
@@ -21,7 +28,7 @@ from cassandra.cluster import (
 )
 from cassandra.io import libevreactor
 from cassandra.metadata import protect_name
-from cassandra.policies import ConstantReconnectionPolicy, DCAwareRoundRobinPolicy, TokenAwarePolicy
+from cassandra.policies import DCAwareRoundRobinPolicy, ExponentialReconnectionPolicy, TokenAwarePolicy
 
 from datapipes.catalog.cassandra_server import CassandraServer
 from datapipes.catalog.secret import Secret
@@ -29,7 +36,6 @@ from datapipes.load.cassandra_frames import FrameConnection, RowHandler
 
 # Version 5 checks a CRC in Python: 60 us more a blob of 110 KB.
 _PROTOCOL_VERSION = 4
-_RECONNECT_EVERY_S = 0.5
 
 
 @contextmanager
@@ -81,7 +87,7 @@ def _cluster(server: CassandraServer, function: str) -> Cluster:
         "compression": False,
         "connect_timeout": server.connect_timeout_s,
         "control_connection_timeout": server.connect_timeout_s,
-        "reconnection_policy": ConstantReconnectionPolicy(_RECONNECT_EVERY_S, max_attempts=None),
+        "reconnection_policy": ExponentialReconnectionPolicy(0.5, 4.0, max_attempts=None),
         "idle_heartbeat_interval": 10,
     }
     if isinstance(server.password, Secret):
@@ -117,7 +123,7 @@ def _rows_as_they_are(names: Any, rows: Any) -> Any:
 def meaning_of(error: BaseException, server: CassandraServer, function: str) -> Exception:
     """The driver's error as a built-in one that names the server and says what to do."""
     where = f"{function}: {server.address}"
-    causes = list(_causes(error))
+    causes = list(causes_of(error))
     reason = "; ".join(dict.fromkeys(str(cause).strip() for cause in causes)) or type(error).__name__
     if any(isinstance(cause, (cassandra.AuthenticationFailed, Unauthorized)) for cause in causes):
         return PermissionError(f"{where} refused user {server.username!r}: {reason}; check username and password")
@@ -125,7 +131,7 @@ def meaning_of(error: BaseException, server: CassandraServer, function: str) -> 
         return ConnectionError(f"{where}: no TLS connection: {reason}; check ca_certificate and the client's own")
     if isinstance(error, InvalidRequest):
         return ValueError(f"{where} refused the query: {error}; check table and columns")
-    if isinstance(error, (OperationTimedOut, TimeoutError)):
+    if isinstance(error, (OperationTimedOut, ReadTimeout, TimeoutError)):
         return TimeoutError(f"{where} did not answer in time: {reason}; see whether the cluster is well")
     if isinstance(error, UnresolvableContactPoints):
         return ConnectionError(f"{where}: no such host; check the names of hosts")
@@ -136,7 +142,7 @@ def meaning_of(error: BaseException, server: CassandraServer, function: str) -> 
     return RuntimeError(f"{where}: {type(error).__name__}: {error}; see the server's log")
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
+def causes_of(error: BaseException) -> Iterator[BaseException]:
     """What each host said, where the driver says only that none was available."""
     said = error.errors if isinstance(error, NoHostAvailable) else None
     if isinstance(said, dict) and said:

