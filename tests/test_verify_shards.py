@@ -91,6 +91,8 @@ def test_shards_are_read_over_http(tmp_path: Path, web: str) -> None:
     samples = samples_of(30)
     write(tmp_path / "shards", samples, maxcount=8)
     folder = IterableWrapper([f"{web}/shards"])
+    again = IterableWrapper([f"{web}/shards", f"{web}/shards"]).open_tar_shards()
+    assert len(list(again)) == 60
     assert in_key_order(list(folder.open_tar_shards())) == samples
     assert without_url(list(folder.list_tar_samples().read_tar_samples())) == samples
     with pytest.raises(FileNotFoundError):

@@ -8,7 +8,7 @@ from contextlib import closing
 
 from datapipes.catalog.tar_format import TarDamage, read_members
 from datapipes.load.decompress import decompressed
-from datapipes.load.shard_chunks import ShardParts
+from datapipes.load.shard_chunks import Opening, ShardParts
 from datapipes.load.tar_samples import Expected, Sample, read_samples
 from datapipes.on_error import OnError, Skipped, settle
 
@@ -19,7 +19,7 @@ def remote_samples(source: ShardParts, *, on_error: OnError) -> Iterator[Sample 
     What is damaged beyond going on, an archive's structure, ends its shard: one `Skipped` stands for the rest.
     """
     arrivals = _Arrivals(source)
-    readers: dict[str, Iterator[Sample | Skipped]] = {}
+    readers: dict[Opening, Iterator[Sample | Skipped]] = {}
     with closing(arrivals):
         while (shard := arrivals.next_shard()) is not None:
             if shard in source.dropped:
@@ -35,13 +35,14 @@ def remote_samples(source: ShardParts, *, on_error: OnError) -> Iterator[Sample 
                     sample = next(samples, None)
                     if sample is None:
                         del readers[shard]
+                        source.drop(shard)
                         break
                     if type(sample) is Skipped:
                         sample = settle(on_error, sample.key, TarDamage(sample.reason))
                     yield sample
             except (ValueError, OSError, EOFError) as error:
                 source.drop(shard)
-                yield settle(on_error, shard, error)
+                yield settle(on_error, shard.shard, error)
 
 
 class _Arrivals:
@@ -49,18 +50,18 @@ class _Arrivals:
 
     def __init__(self, source: ShardParts) -> None:
         self.source = source
-        self.waiting: dict[str, deque[bytes | Exception]] = {}
-        self.whole: set[str] = set()
+        self.waiting: dict[Opening, deque[bytes | Exception]] = {}
+        self.whole: set[Opening] = set()
         self._parts = iter(source)
-        self._due: deque[str] = deque()
+        self._due: deque[Opening] = deque()
 
-    def next_shard(self) -> str | None:
+    def next_shard(self) -> Opening | None:
         """The shard whose turn it is: a part of it came. None when all have come."""
         if not self._due and not self._take():
             return None
         return self._due.popleft()
 
-    def chunks_of(self, shard: str) -> Iterator[bytes]:
+    def chunks_of(self, shard: Opening) -> Iterator[bytes]:
         """The bytes of one shard; what comes in between of others is kept for them."""
         waiting = self.waiting[shard]
         while True:
@@ -79,16 +80,17 @@ class _Arrivals:
         part = next(self._parts, None)
         if part is None:
             return False
-        if part.shard not in self.source.dropped:
-            self.waiting.setdefault(part.shard, deque()).append(part.content)
+        if part.opening not in self.source.dropped:
+            self.waiting.setdefault(part.opening, deque()).append(part.content)
             if part.is_last:
-                self.whole.add(part.shard)
-        self._due.append(part.shard)
+                self.whole.add(part.opening)
+        self._due.append(part.opening)
         return True
 
 
-def _samples_of(shard: str, arrivals: _Arrivals) -> Iterator[Sample | Skipped]:
-    known = arrivals.source.known.get(shard)
+def _samples_of(opening: Opening, arrivals: _Arrivals) -> Iterator[Sample | Skipped]:
+    known = arrivals.source.known.get(opening)
     expected = Expected.of(known.shard_index) if known is not None and known.shard_index is not None else None
-    chunks = decompressed(arrivals.chunks_of(shard), shard)
+    shard = opening.shard
+    chunks = decompressed(arrivals.chunks_of(opening), shard)
     return read_samples(read_members(chunks, shard=shard), shard=shard, expected=expected)

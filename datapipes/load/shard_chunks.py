@@ -33,10 +33,17 @@ class Known(NamedTuple):
     """By its index where there is one, else by its size alone."""
 
 
+class Opening(NamedTuple):
+    """A shard in its turn: the same one may be read again later in the stream."""
+
+    number: int
+    shard: str
+
+
 class Part(NamedTuple):
     """A stretch of a shard's bytes, or the error that came instead."""
 
-    shard: str
+    opening: Opening
     content: bytes | Exception
     is_last: bool
 
@@ -83,8 +90,8 @@ class ShardParts:
         cache_dir: str | None = None,
         cache_bytes: float = 0,
     ) -> None:
-        self.known: dict[str, Known] = {}
-        self.dropped: set[str] = set()
+        self.known: dict[Opening, Known] = {}
+        self.dropped: set[Opening] = set()
         self._shards = iter(shards)
         self._interleave = interleave
         self._checksums = checksums
@@ -95,9 +102,9 @@ class ShardParts:
         self._cache_dir = cache_dir
         self._cache_bytes = cache_bytes
 
-    def drop(self, shard: str) -> None:
+    def drop(self, opening: Opening) -> None:
         """Ask for no more of this shard."""
-        self.dropped.add(shard)
+        self.dropped.add(opening)
 
     def __iter__(self) -> Generator[Part, None, None]:
         first = next(self._shards, None)
@@ -115,59 +122,61 @@ class ShardParts:
 
     def _remote(self, transport: Transport) -> Iterator[Part]:
         failed: list[Part] = []
+        asked: dict[int, tuple[Opening, ShardRange]] = {}
 
         def placed() -> Iterator[Placed]:
             for place, wanted in enumerate(self._ranges()):
                 if isinstance(wanted, Part):
                     failed.append(wanted)
                 else:
-                    yield place, wanted
+                    asked[place] = wanted
+                    yield place, wanted[1]
 
         parts = in_flight(
             placed(),
             transport,
             function=self._function,
-            item_of=self._part,
+            item_of=lambda wanted, content: content,
             depth=Depth(),
             max_bytes=self._max_bytes,
             request_timeout_s=self._request_timeout_s,
             on_error=lambda key, error: error,
         )
         try:
-            for _, part in parts:
+            for place, content in parts:
                 yield from failed
                 failed.clear()
-                yield part
+                opening, wanted = asked.pop(place)
+                is_last = wanted.end == wanted.shard_bytes or isinstance(content, Exception)
+                yield Part(opening, content, is_last)
             yield from failed
         finally:
             parts.close()  # type: ignore[attr-defined]
 
-    def _part(self, wanted: ShardRange, content: bytes) -> Part:
-        return Part(wanted.shard, content, wanted.end == self.known[wanted.shard].nbytes)
-
-    def _ranges(self) -> Iterator[ShardRange | Part]:
+    def _ranges(self) -> Iterator[tuple[Opening, ShardRange] | Part]:
         """What to read, part by part, the open shards in turn."""
-        open_shards: deque[tuple[str, int]] = deque()
-        for shard, known in self._looked_up():
+        open_shards: deque[tuple[Opening, int]] = deque()
+        for number, (shard, known) in enumerate(self._looked_up()):
+            opening = Opening(number, shard)
             if isinstance(known, Exception):
-                yield Part(shard, known, True)
+                yield Part(opening, known, True)
                 continue
-            self.known[shard] = known
-            open_shards.append((shard, 0))
+            self.known[opening] = known
+            open_shards.append((opening, 0))
             while len(open_shards) >= self._interleave:
                 yield from self._turn(open_shards)
         while open_shards:
             yield from self._turn(open_shards)
 
-    def _turn(self, open_shards: deque[tuple[str, int]]) -> Iterator[ShardRange]:
-        shard, start = open_shards.popleft()
-        if shard in self.dropped:
+    def _turn(self, open_shards: deque[tuple[Opening, int]]) -> Iterator[tuple[Opening, ShardRange]]:
+        opening, start = open_shards.popleft()
+        if opening in self.dropped:
             return
-        known = self.known[shard]
+        known = self.known[opening]
         end = min(start + PART_BYTES, known.nbytes)
         if end < known.nbytes:
-            open_shards.append((shard, end))
-        yield ShardRange(shard, start, end, known.nbytes, known.version)
+            open_shards.append((opening, end))
+        yield opening, ShardRange(opening.shard, start, end, known.nbytes, known.version)
 
     def _looked_up(self) -> Iterator[tuple[str, Known | Exception]]:
         def look(shard: str) -> Known | Exception:
