@@ -85,6 +85,23 @@ def test_the_only_nodes_stopped_and_started_again_cost_no_sample(cluster):
         check(found + rest.result(), repeats=2)
 
 
+def test_nodes_that_hang_end_the_loader_after_three_deadlines(cluster):
+    running, _ = cluster
+    up(running, 0, 1)
+    samples = epoch_of(cluster, repeats=20, max_in_flight=2, request_timeout_s=1)
+    next(samples)
+    for node in (0, 1):
+        running.pause(node)
+    start = time.monotonic()
+    try:
+        with pytest.raises(TimeoutError, match=r"no whole answer for \S+ within 1 s; .* \(3 attempts\)"):
+            list(samples)
+    finally:
+        for node in (0, 1):
+            running.resume(node)
+    assert 2.5 < time.monotonic() - start < 12
+
+
 def test_nodes_killed_for_good_end_the_loader_with_their_names_in_time(cluster):
     running, table = cluster
     up(running, 0, 1)
