@@ -46,7 +46,7 @@ class ServiceFileLister(Pipe[str]):
         source_datapipe: Iterable[str],
         masks: Masks = "",
         *,
-        server: DatasetService = DatasetService(),  # noqa: B008 - frozen
+        server: DatasetService = DatasetService(),
         request_timeout_s: float = 30.0,
     ) -> None:
         check_masks(_FUNCTION, masks)

@@ -106,7 +106,7 @@ class ServiceFileLoader(LoadPipe[Any]):
         self,
         source_datapipe: Any,
         *,
-        server: DatasetService = DatasetService(),  # noqa: B008 - frozen
+        server: DatasetService = DatasetService(),
         max_in_flight: int | None = None,
         max_bytes: int = MAX_BYTES,
         request_timeout_s: float = REQUEST_TIMEOUT_S,
