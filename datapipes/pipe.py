@@ -135,9 +135,14 @@ def key_of(item: Any) -> str:
 
     >>> key_of({"__key__": "train/cat/1", "jpg": b""}), key_of(("s3://b/1.jpg", b"")), key_of(7)
     ('train/cat/1', 's3://b/1.jpg', '7')
+    >>> key_of({"__key__": "cat/1", "__url__": "s3://b/shard-000000.tar"})
+    's3://b/shard-000000.tar: cat/1'
     """
     if isinstance(item, dict):
-        return str(item.get("__url__") or item.get("__key__") or "sample without __key__")
+        key, url = str(item.get("__key__", "")), str(item.get("__url__", ""))
+        if key and key not in url:
+            return f"{url}: {key}" if url else key
+        return url or "sample without __key__"
     if isinstance(item, tuple) and item:
         item = item[0]
     return item if isinstance(item, str) else f"{item!s:.200}"
