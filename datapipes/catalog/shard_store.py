@@ -49,7 +49,7 @@ def read_file(url: str, *, server: S3Server, function: str) -> bytes | None:
     try:
         return read_files([url], server=server, function=function)[0]
     except FileNotFoundError as error:
-        if "no such bucket" in str(error):
+        if "NoSuchBucket" in str(error):
             raise
         return None
 
