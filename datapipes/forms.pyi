@@ -52,6 +52,7 @@ class Forms:
         request_timeout_s: float = 30.0,
     ) -> Pipe[Any]: ...
     def list_rows_by_file(self) -> Pipe[Any]: ...
+    def list_tar_samples(self, *, server: S3Server = ...) -> Pipe[Any]: ...
     def load_files_by_fsspec(
         self,
         *,
@@ -103,6 +104,18 @@ class Forms:
         on_error: OnError = 'raise',
     ) -> Pipe[Any]: ...
     def map_tuple(self, *functions: Callable[[Any], Any] | None, on_error: OnError = 'raise') -> Pipe[Any]: ...
+    def open_tar_shards(
+        self,
+        *,
+        server: S3Server = ...,
+        interleave: int = 4,
+        checksums: bool = True,
+        cache_dir: str | None = None,
+        cache_bytes: float = 100000000000.0,
+        max_bytes: int = 134217728,
+        request_timeout_s: float = 20.0,
+        on_error: OnError = 'raise',
+    ) -> Pipe[Any]: ...
     def parse_label(self, *, classes: Classes | None = None, on_error: OnError = 'raise') -> Pipe[Any]: ...
     def prefetch(self, buffer_size: int = 10) -> Pipe[Any]: ...
     def read_cassandra(
@@ -117,6 +130,18 @@ class Forms:
         max_in_flight: int | None = None,
         max_bytes: int = 201326592,
         connections: int = 1,
+        request_timeout_s: float = 20.0,
+        ordered: bool = True,
+        on_error: OnError = 'raise',
+    ) -> Pipe[Any]: ...
+    def read_tar_samples(
+        self,
+        *,
+        server: S3Server = ...,
+        max_in_flight: int | None = None,
+        cache_dir: str | None = None,
+        cache_bytes: float = 100000000000.0,
+        max_bytes: int = 268435456,
         request_timeout_s: float = 20.0,
         ordered: bool = True,
         on_error: OnError = 'raise',

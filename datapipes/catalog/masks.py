@@ -34,9 +34,7 @@ def check_masks(function: str, masks: Masks) -> list[str]:
     """`masks` as a list, refused where it holds anything but patterns."""
     patterns = [masks] if isinstance(masks, str) else list(masks)
     if not all(isinstance(mask, str) for mask in patterns):
-        raise TypeError(
-            f"{function}: masks must be a pattern such as '*.jpg' or a list of them, got {masks!r}"
-        )
+        raise TypeError(f"{function}: masks must be a pattern such as '*.jpg' or a list of them, got {masks!r}")
     return [mask for mask in patterns if mask]
 
 

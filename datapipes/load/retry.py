@@ -28,9 +28,7 @@ class Backoff:
     of its own: the random state of the training loop is not touched.
     """
 
-    def __init__(
-        self, max_attempts: int = 7, first_wait_s: float = 0.1, longest_wait_s: float = 60.0
-    ) -> None:
+    def __init__(self, max_attempts: int = 7, first_wait_s: float = 0.1, longest_wait_s: float = 60.0) -> None:
         self.max_attempts = max_attempts
         self.first_wait_s = first_wait_s
         self.longest_wait_s = longest_wait_s
