@@ -19,42 +19,18 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import Any
 
-from datapipes.catalog.class_map import ClassMap
-from datapipes.iter import IterableWrapper
-from recipes.data_source import IMAGE_FIELDS, IMAGE_FILES, add_locations, path_or_url, split_locations
+from recipes.data_pipe import build_pipe, count_classes
+from recipes.data_source import parse_training
 from recipes.training import train
-from recipes.training_options import parse_training_options, training_parser
-from recipes.transforms import image_transform
-
-
-def build_pipe(args: argparse.Namespace, split: str, classes: ClassMap | None) -> Any:
-    """From files to batches of uint8 images (3, size, size) and labels."""
-    is_train = split == "train"
-    return (
-        IterableWrapper([path_or_url(args.splits[split])])
-        .list_files_by_fsspec(masks=IMAGE_FILES)
-        .distribute(shuffle=is_train, seed=args.seed, uneven="drop" if is_train else "keep")
-        .load_files_by_fsspec(on_error=args.on_error)
-        .parse_label(classes=classes)
-        .decode("torch", on_error=args.on_error)
-        .to_tuple(IMAGE_FIELDS, "cls")
-        .map_tuple(image_transform(split, args.image_size), int)
-        .batched(args.batch_size)
-    )
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = training_parser(__doc__)
-    add_locations(parser.add_argument_group("where the images are"), "folder")
-    args = parse_training_options(parser, argv)
-    args.splits = split_locations(parser, args)
-    return args
+    return parse_training(__doc__, argv)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    train(parse(argv), build_pipe)
+    train(parse(argv), build_pipe, count_classes)
 
 
 if __name__ == "__main__":

@@ -23,51 +23,18 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import Any
 
-from datapipes.catalog.class_map import ClassMap
-from datapipes.catalog.s3_server import S3Server
-from datapipes.iter import IterableWrapper
-from recipes.data_source import IMAGE_FIELDS, IMAGE_FILES, add_locations, split_locations
+from recipes.data_pipe import build_pipe, count_classes
+from recipes.data_source import parse_training
 from recipes.training import train
-from recipes.training_options import parse_training_options, training_parser
-from recipes.transforms import image_transform
-
-
-def build_pipe(args: argparse.Namespace, split: str, classes: ClassMap | None) -> Any:
-    """From objects to batches of uint8 images (3, size, size) and labels."""
-    is_train = split == "train"
-    return (
-        IterableWrapper([args.splits[split]])
-        .list_files_by_s3(masks=IMAGE_FILES, server=args.server)
-        .distribute(shuffle=is_train, seed=args.seed, uneven="drop" if is_train else "keep")
-        .load_files_by_s3(server=args.server, on_error=args.on_error)
-        .parse_label(classes=classes)
-        .decode("torch", on_error=args.on_error)
-        .to_tuple(IMAGE_FIELDS, "cls")
-        .map_tuple(image_transform(split, args.image_size), int)
-        .batched(args.batch_size)
-    )
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = training_parser(__doc__)
-    group = parser.add_argument_group("where the images are")
-    add_locations(group, "s3:// prefix")
-    group.add_argument("--endpoint-url", metavar="URL", help="of a server that is not AWS")
-    group.add_argument("--region", help="of the bucket")
-    group.add_argument("--profile", help="a section of ~/.aws/config and ~/.aws/credentials")
-    group.add_argument("--anonymous", action="store_true", help="do not sign: for public buckets")
-    args = parse_training_options(parser, argv)
-    args.splits = split_locations(parser, args)
-    args.server = S3Server(
-        endpoint_url=args.endpoint_url, region=args.region, profile=args.profile, anonymous=args.anonymous
-    )
-    return args
+    return parse_training(__doc__, argv)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    train(parse(argv), build_pipe)
+    train(parse(argv), build_pipe, count_classes)
 
 
 if __name__ == "__main__":

@@ -31,24 +31,27 @@ from recipes.transforms import ToDevice
 from recipes.validation import Scores, validate
 
 BuildPipe = Callable[[argparse.Namespace, str, ClassMap | None], Any]
+CountClasses = Callable[[argparse.Namespace], int]
 
 
-def train(args: argparse.Namespace, build_pipe: BuildPipe) -> None:
+def train(args: argparse.Namespace, build_pipe: BuildPipe, count_classes: CountClasses = lambda _args: 0) -> None:
     """Train as `args` say (see training_options.py) on the batches of `build_pipe(args, "train" or "val", classes)`.
 
     Batches are `(images, labels)`: uint8 (batch, 3, H, W) and int64 (batch,). `classes` is None where the listing of
-    the training set decides.
+    the training set decides. Where the keys are in no directories, one process asks `count_classes(args)`.
     """
     if args.workers:
         start_fork_server()
     with joined_processes(on_cpu=args.no_accel) as member:
-        Training(args, build_pipe, member).run()
+        Training(args, build_pipe, count_classes, member).run()
 
 
 class Training:
     """One run, or its continuation from a checkpoint."""
 
-    def __init__(self, args: argparse.Namespace, build_pipe: BuildPipe, member: Member) -> None:
+    def __init__(
+        self, args: argparse.Namespace, build_pipe: BuildPipe, count_classes: CountClasses, member: Member
+    ) -> None:
         self.args, self.member = args, member
         self.output_dir = Path(args.output_dir)
         # Decided by one process, for file systems show a new file to some machines later than to others.
@@ -67,7 +70,10 @@ class Training:
         self.classes = classes
         self.num_classes = args.classes or (saved["num_classes"] if saved else None) or len(classes or ())
         if not self.num_classes:
-            raise ValueError("training: the keys are in no directories that would be classes; say --classes N")
+            # Rank 0 alone: it may mean to read a table's every label.
+            self.num_classes = from_rank_0(count_classes(args) if member.rank == 0 else None)
+        if not self.num_classes:
+            raise ValueError("training: neither directories nor records tell the classes; say --classes N")
 
         self._set_up_model(saved)
         self.start = 0
