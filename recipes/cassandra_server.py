@@ -213,6 +213,9 @@ def _connect(server: CassandraServer, hosts: tuple[str, ...]) -> Cluster:
         auth_provider=credentials,
         ssl_context=context,
         protocol_version=4,
+        # The driver's 5 s are little for a sign-in while other nodes start on the same cores.
+        connect_timeout=30,
+        control_connection_timeout=30,
     )
 
 

@@ -155,7 +155,9 @@ def start_rclone_server(*, port: int | None = None, folder: Path | None = None) 
     home = temporary_folder("rclone")
     data = folder or home / "buckets"
     data.mkdir(parents=True, exist_ok=True)
-    flags = ["--config", "", "--addr", f"127.0.0.1:{port}", "--auth-key", f"{ACCESS_KEY},{SECRET_KEY}"]
+    # Otherwise a folder that was made on disk is no bucket for the next five minutes.
+    cache = ["--dir-cache-time", "1s"]
+    flags = [*cache, "--config", "", "--addr", f"127.0.0.1:{port}", "--auth-key", f"{ACCESS_KEY},{SECRET_KEY}"]
     return _started("rclone", [rclone, "serve", "s3", *flags, str(data)], port, home, data)
 
 

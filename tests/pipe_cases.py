@@ -13,6 +13,7 @@ from typing import Any
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 from datapipes.catalog.cassandra_server import CassandraServer
+from datapipes.catalog.dataset_service import DatasetService
 from datapipes.catalog.s3_server import S3Server
 from datapipes.iter import IterableWrapper, IterDataPipe
 from datapipes.prepare.shard_writer import ShardWriter
@@ -32,11 +33,16 @@ class Place:
     cassandra: CassandraServer
     rows: str
     """A split file whose first split has every row of the table `contract.data`."""
+    service: DatasetService
     secrets: tuple[str, ...] = (SECRET,)
 
     @property
     def urls(self) -> list[str]:
         return [f"s3://imagenet/{key}" for key in self.keys]
+
+    @property
+    def service_urls(self) -> list[str]:
+        return [f"{self.service.url}/datasets/imagenet/files/{key}" for key in self.keys]
 
     @property
     def row_keys(self) -> list[UUID]:
@@ -51,7 +57,8 @@ def nowhere(keys: list[str]) -> Place:
     """The same chains with servers that do not exist, and a secret that nothing may show."""
     server = S3Server(endpoint_url=NOWHERE, region="us-east-1", access_key="me", secret_key=SECRET)
     cassandra = CassandraServer(port=1, username="me", password=SECRET)
-    return Place(server, Path("/nonexistent"), keys, cassandra, "/nonexistent/rows.npz")
+    service = DatasetService(NOWHERE, token=SECRET)
+    return Place(server, Path("/nonexistent"), keys, cassandra, "/nonexistent/rows.npz", service)
 
 
 @dataclass(frozen=True)
@@ -127,6 +134,15 @@ CASES: dict[str, Case] = {
         lambda place: place.row_keys,
     ),
     "load_files_by_s3": Case(loaded, lambda place: place.urls),
+    "list_files_by_service": Case(
+        lambda keys, place: keys.list_files_by_service(server=place.service),
+        lambda place: ["imagenet/train"],
+        one_for_one=False,
+        has_length=False,
+    ),
+    "load_files_by_service": Case(
+        lambda keys, place: keys.load_files_by_service(server=place.service), lambda place: place.service_urls
+    ),
     "load_files_by_fsspec": Case(lambda keys, place: keys.load_files_by_fsspec(), lambda place: place.paths),
     "parse_label": Case(
         lambda keys, place: loaded(keys, place).parse_label(classes=classes_of(place)), lambda place: place.urls

@@ -18,6 +18,7 @@ from pipe_cases import CASES, SECRET, Place, nowhere, plain
 from torch.utils.data import DataLoader
 
 import datapipes.iter
+from datapipes.catalog.dataset_service import DatasetService
 from datapipes.catalog.keys import UuidKeys
 from datapipes.catalog.row_file import RowFile, save_row_file
 from datapipes.catalog.row_source import RowSource
@@ -27,9 +28,11 @@ every_pipe = pytest.mark.parametrize("name", sorted(CASES))
 
 
 @pytest.fixture(scope="module")
-def place(s3, samples, cassandra, tmp_path_factory) -> Iterator[Place]:
+def place(s3, samples, cassandra, service, tmp_path_factory) -> Iterator[Place]:
     rows = str(tmp_path_factory.mktemp("rows") / "rows.npz")
-    place = Place(s3.server, samples, s3.keys("train/"), cassandra.server, rows, (s3.secret_key,))
+    keys = s3.keys("train/")
+    served = DatasetService(service.url)
+    place = Place(s3.server, samples, keys, cassandra.server, rows, served, (s3.secret_key,))
     keys = UuidKeys.of(place.row_keys)
     save_row_file(rows, RowFile(keys, RowSource("contract.data"), (np.arange(len(keys)),)))
     with keyspace(cassandra.server, name="contract") as (_, session):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import time
 import uuid
 from collections import Counter
 from pathlib import Path
@@ -166,6 +167,7 @@ def test_more_than_a_thousand_shards(rclone_s3: Any, tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     for number in range(1030):
         (folder / f"{number:08d}.tar").write_bytes((tmp_path / "s-000000.tar").read_bytes())
+    time.sleep(1.5)  # as long as rclone goes by what it knew of its folders
     urls = IterableWrapper(["s3://thousands/raw-shards/"]).list_files_by_s3(masks="*.tar", server=rclone_s3.server)
     assert sum(1 for _ in urls.open_tar_shards(server=rclone_s3.server, checksums=False)) == 1030
 

@@ -58,9 +58,7 @@ def test_aws_region_alone_is_enough(aws: pytest.MonkeyPatch) -> None:
     assert resolve(S3Server(anonymous=True)).region == "eu-south-1"
 
 
-def test_a_profile_gives_address_region_style_and_credentials(
-    aws: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_profile_gives_address_region_style_and_credentials(aws: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "config").write_text(
         f"[profile lab]\nregion = lab-1\nendpoint_url = {LOCAL}\ns3 =\n  addressing_style = virtual\n"
     )

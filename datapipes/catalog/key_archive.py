@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 from uuid import UUID
@@ -77,7 +78,7 @@ def read_npz(content: bytes, name: str) -> dict[str, NDArray[Any]]:
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             return {entry: archive[entry] for entry in archive.files}
-    except (zipfile.BadZipFile, ValueError, OSError, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, ValueError, OSError, EOFError) as error:
         raise ValueError(f"{name}: not a whole archive of plain arrays: {error}; write it again") from None
 
 
