@@ -72,7 +72,14 @@ def node_settings(home: Path, host: str, port: int, storage_port: int) -> dict[s
     }
 
 
-PASSWORD_SETTINGS = {"authenticator": "PasswordAuthenticator", "authorizer": "CassandraAuthorizer"}
+PASSWORD_SETTINGS = {
+    "authenticator": "PasswordAuthenticator",
+    "authorizer": "CassandraAuthorizer",
+    # By default a node goes by what it knew of a role for 2 s: the first superuser would go on being let in.
+    "roles_validity": "0ms",
+    "permissions_validity": "0ms",
+    "credentials_validity": "0ms",
+}
 
 
 def encryption_settings(certificates: Certificates) -> dict[str, Any]:

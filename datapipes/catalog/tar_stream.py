@@ -124,13 +124,19 @@ class Bytes:
             chunk, base, length = self._chunk, self._base, len(self._chunk)
 
     def _more(self) -> bool:
-        """Have more of the archive at hand from this point on; False where that would cost a copy, or is all."""
-        if self._point < len(self._chunk):
-            return False
-        self._base += len(self._chunk)
-        self._point -= len(self._chunk)
-        self._chunk = next(self._chunks, b"")
-        return bool(self._chunk)
+        """Have more of the archive at hand from this point on; False where that is all."""
+        following = next(self._chunks, b"")
+        left = max(0, len(self._chunk) - self._point)
+        if left and len(following) > _LARGEST_CHUNK:
+            # A join would copy it; what a header or a small content lacks is little.
+            self._chunks = chain((following[_LARGEST_CHUNK:],), self._chunks)
+            following = following[:_LARGEST_CHUNK]
+        rest = self._chunk[self._point :] if left else b""
+        skipped = len(self._chunk) - left
+        self._base += skipped
+        self._point -= skipped
+        self._chunk = rest + following if left else following
+        return bool(following)
 
     def _past_chunk(self, offset: int, size: int) -> bytes | None:
         """A content that the chunk at hand does not hold whole, where it can be had and the stream go on behind it."""

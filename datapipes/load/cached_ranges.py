@@ -199,7 +199,7 @@ def parts_of(request: Request) -> list[Part]:
 
 
 def shard_transport(
-    shard: str, *, server: S3Server, function: str, cache_dir: str | None, cache_bytes: float
+    shard: str, *, server: S3Server, function: str, cache_dir: str | None, cache_bytes: float, in_pieces: bool = False
 ) -> Transport:
     """The transport for `shard` and others in the same store, with a cache in front of it if asked for."""
 
@@ -207,5 +207,5 @@ def shard_transport(
         return range_transport(shard, server=server, function=function)
 
     if cache_dir is None:
-        return connect()
+        return range_transport(shard, server=server, function=function, in_pieces=in_pieces)
     return CachedRanges(PartFiles(cache_dir, int(cache_bytes)), connect)

@@ -59,6 +59,7 @@ class CurlTransport:
         options: pycurl options of every request, signing say; asked again once a minute, for credentials that
             expire.
         results_of: the results of a request, one a key, in its body.
+        join: makes a body of the pieces in which it came.
         explain: the error of an answer whose status is neither 200 nor 206.
     """
 
@@ -69,12 +70,14 @@ class CurlTransport:
         address: Callable[[Request], Get],
         options: Callable[[], dict[int, Any]] = dict,
         results_of: Callable[[Request, bytes], Sequence[Any]] = whole_body,
+        join: Callable[[list[bytes]], Any] = b"".join,
         explain: Callable[[str, object, HttpAnswer], Exception] = explain_status,
     ) -> None:
         self._function = function
         self._address = address
         self._options = options
         self._results_of = results_of
+        self._join = join
         self._explain = explain
         self._near: Any = pycurl.CurlMulti()
         self._far: Any = pycurl.CurlMulti()
@@ -203,9 +206,9 @@ class CurlTransport:
         except Exception as error:
             return transfer.ticket, None, error
 
-    def _body(self, transfer: _Transfer) -> bytes:
+    def _body(self, transfer: _Transfer) -> Any:
         status = transfer.handle.getinfo(pycurl.RESPONSE_CODE)
-        body = b"".join(transfer.pieces)
+        body = self._join(transfer.pieces) if status in (200, 206) else b"".join(transfer.pieces)
         transfer.pieces.clear()
         key = transfer.request.keys[0]
         if status not in (200, 206):
@@ -223,7 +226,7 @@ class CurlTransport:
             )
         return body if transfer.get.n_bytes is None else self._range_of(transfer, status, body)
 
-    def _range_of(self, transfer: _Transfer, status: int, body: bytes) -> bytes:
+    def _range_of(self, transfer: _Transfer, status: int, body: Any) -> Any:
         """The range that was asked for; some servers answer with status 200, and some with everything."""
         first, n_bytes = transfer.get.first_byte, transfer.get.n_bytes
         content_range = transfer.headers().get("content-range", "")

@@ -6,10 +6,12 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import closing
 
-from datapipes.catalog.tar_format import TarDamage, read_members
+from datapipes.catalog.tar_format import TarDamage, walk
+from datapipes.catalog.tar_stream import Bytes
 from datapipes.load.decompress import decompressed
 from datapipes.load.shard_chunks import Opening, ShardParts
 from datapipes.load.tar_samples import Expected, Sample, read_samples
+from datapipes.load.shard_ranges import Pieces
 from datapipes.on_error import OnError, Skipped, settle
 
 
@@ -50,7 +52,7 @@ class _Arrivals:
 
     def __init__(self, source: ShardParts) -> None:
         self.source = source
-        self.waiting: dict[Opening, deque[bytes | Exception]] = {}
+        self.waiting: dict[Opening, deque[bytes | Pieces | Exception]] = {}
         self.whole: set[Opening] = set()
         self._parts = iter(source)
         self._due: deque[Opening] = deque()
@@ -71,7 +73,10 @@ class _Arrivals:
             content = waiting.popleft()
             if isinstance(content, Exception):
                 raise content
-            yield content
+            if isinstance(content, Pieces):
+                yield from content
+            else:
+                yield content
 
     def close(self) -> None:
         self._parts.close()
@@ -93,4 +98,4 @@ def _samples_of(opening: Opening, arrivals: _Arrivals) -> Iterator[Sample | Skip
     expected = Expected.of(known.shard_index) if known is not None and known.shard_index is not None else None
     shard = opening.shard
     chunks = decompressed(arrivals.chunks_of(opening), shard)
-    return read_samples(read_members(chunks, shard=shard), shard=shard, expected=expected)
+    return read_samples(walk(Bytes(chunks), shard=shard), shard=shard, expected=expected)

@@ -15,7 +15,7 @@ from datapipes.catalog.tar_format import TarDamage
 from datapipes.load.cached_ranges import shard_transport
 from datapipes.load.depth import Depth
 from datapipes.load.request import Transport
-from datapipes.load.shard_ranges import ShardRange
+from datapipes.load.shard_ranges import Pieces, ShardRange
 from datapipes.load.shard_size import size_of_shard
 from datapipes.load.window import in_flight
 from datapipes.pipe import Placed
@@ -44,7 +44,7 @@ class Part(NamedTuple):
     """A stretch of a shard's bytes, or the error that came instead."""
 
     opening: Opening
-    content: bytes | Exception
+    content: bytes | Pieces | Exception
     is_last: bool
 
 
@@ -117,6 +117,7 @@ class ShardParts:
             function=self._function,
             cache_dir=self._cache_dir,
             cache_bytes=self._cache_bytes,
+            in_pieces=True,
         )
         yield from self._remote(transport)
 

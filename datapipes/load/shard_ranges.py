@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from datapipes.catalog.s3_server import S3Server, parse_s3_url, resolve
@@ -28,13 +28,37 @@ class ShardRange(NamedTuple):
         return f"{self.shard}: bytes {self.start} to {self.end}"
 
 
+class Pieces:
+    """Bytes as they came, in pieces of about 16 KB: to join 4 MiB of them costs 10 us for each 100 KB.
+
+    >>> body = Pieces([b"ab", b"c"])
+    >>> len(body), list(body), list(body[1:3])
+    (3, [b'ab', b'c'], [b'bc'])
+    """
+
+    __slots__ = ("_n_bytes", "_pieces")
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces = list(pieces)
+        self._n_bytes = sum(map(len, self._pieces))
+
+    def __len__(self) -> int:
+        return self._n_bytes
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._pieces)
+
+    def __getitem__(self, stretch: slice) -> Pieces:
+        return Pieces([b"".join(self._pieces)[stretch]])
+
+
 def range_of(request: Request) -> tuple[str, int, int]:
     """The bytes to fetch for a request: what its keys span, all in one shard."""
     keys = request.keys
     return keys[0].shard, min(key.start for key in keys), max(key.end for key in keys)
 
 
-def cut_body(request: Request, body: bytes) -> Sequence[Any]:
+def cut_body(request: Request, body: Any) -> Sequence[Any]:
     """The bytes of each key of a request."""
     if len(request.keys) == 1:
         return (body,)
@@ -42,12 +66,16 @@ def cut_body(request: Request, body: bytes) -> Sequence[Any]:
     return [body[key.start - first : key.end - first] for key in request.keys]
 
 
-def range_transport(shard: str, *, server: S3Server, function: str) -> Transport:
+def range_transport(shard: str, *, server: S3Server, function: str, in_pieces: bool = False) -> Transport:
     """The transport for ranges of `shard` and of others that are kept in the same way.
 
     S3 and HTTP go through libcurl. A local file is read in this thread, for the kernel reads ahead on request;
     any other file system is read in threads.
+
+    Args:
+        in_pieces: libcurl's answers may be `Pieces`; requests must be for one key each.
     """
+    options: dict[str, Any] = {"results_of": cut_body} | ({"join": Pieces} if in_pieces else {})
     if shard.startswith("s3://"):
         endpoint = resolve(server)
 
@@ -55,9 +83,9 @@ def range_transport(shard: str, *, server: S3Server, function: str) -> Transport
             shard, start, end = range_of(request)
             return Get(endpoint.url(*parse_s3_url(shard)), start, end - start)
 
-        return s3_transport(server, function, address=object_range, results_of=cut_body)
+        return s3_transport(server, function, address=object_range, **options)
     if shard.startswith(("http://", "https://")):
-        return CurlTransport(function=function, address=_http_range, results_of=cut_body)
+        return CurlTransport(function=function, address=_http_range, **options)
     if local_path(shard) is not None:
         return LocalRanges(function)
     return ThreadTransport(_FsspecRanges(function), max_threads=16)
