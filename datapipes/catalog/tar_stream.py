@@ -124,23 +124,38 @@ class Bytes:
             chunk, base, length = self._chunk, self._base, len(self._chunk)
 
     def _more(self) -> bool:
-        """Have more of the archive at hand from this point on; False where that is all."""
-        following = next(self._chunks, b"")
+        """Have more of the archive at hand from this point on; False where that would cost a copy, or is all."""
         left = max(0, len(self._chunk) - self._point)
-        if left and len(following) > _LARGEST_CHUNK:
-            # A join would copy it; what a header or a small content lacks is little.
-            self._chunks = chain((following[_LARGEST_CHUNK:],), self._chunks)
-            following = following[:_LARGEST_CHUNK]
-        rest = self._chunk[self._point :] if left else b""
-        skipped = len(self._chunk) - left
-        self._base += skipped
-        self._point -= skipped
+        if left and len(self._chunk) > _LARGEST_CHUNK:
+            return False
+        following = next(self._chunks, b"")
+        rest = self._chunk[self._point :]
+        passed = len(self._chunk) - left
+        self._base += passed
+        self._point -= passed
         self._chunk = rest + following if left else following
         return bool(following)
 
     def _past_chunk(self, offset: int, size: int) -> bytes | None:
         """A content that the chunk at hand does not hold whole, where it can be had and the stream go on behind it."""
-        return None
+        pieces = [self._chunk[offset - self._base :]]
+        missing = size - len(pieces[0])
+        while missing > 0:
+            following = next(self._chunks, b"")
+            if not following:
+                # Cut: all that came is at hand again, for `walk` to say so.
+                self._chunk = b"".join([self._chunk[self._point :], *pieces[1:]])
+                self._base += self._point
+                self._point = 0
+                return None
+            pieces.append(following)
+            missing -= len(following)
+        self._chunk = pieces[-1]
+        cut = len(self._chunk) + missing
+        self._base = offset + size - cut
+        self._point = cut + -size % 512
+        pieces[-1] = self._chunk[:cut]
+        return b"".join(pieces)
 
 
 def _size_if_sound(chunk: bytes, point: int, tail_sum: int) -> int:

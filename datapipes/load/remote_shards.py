@@ -10,8 +10,8 @@ from datapipes.catalog.tar_format import TarDamage, walk
 from datapipes.catalog.tar_stream import Bytes
 from datapipes.load.decompress import decompressed
 from datapipes.load.shard_chunks import Opening, ShardParts
-from datapipes.load.tar_samples import Expected, Sample, read_samples
 from datapipes.load.shard_ranges import Pieces
+from datapipes.load.tar_samples import Expected, Sample, read_samples
 from datapipes.on_error import OnError, Skipped, settle
 
 
