@@ -96,6 +96,24 @@ def test_a_changed_header_byte_is_an_error(data: st.DataObject) -> None:
         assert found == members
 
 
+@pytest.mark.parametrize("end", [None, -2048, 150_000, 90_200])
+def test_pieces_read_as_the_whole_does_cut_or_not(end: int | None, tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        for number, size in enumerate((40_000, 1, 50_000, 700, 0, 90_000)):
+            member = tarfile.TarInfo(f"{number}.jpg")
+            member.size = size
+            archive.addfile(member, io.BytesIO(bytes([number]) * size))
+    content = (tmp_path / "a.tar").read_bytes()[:end]
+
+    def outcome(chunk: int) -> object:
+        try:
+            return read(content, chunk)
+        except ValueError as error:
+            return str(error)
+
+    assert outcome(16_384) == outcome(5_000) == outcome(len(content))
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_long_names_and_prefixes_are_read(format: str, tmp_path: Path) -> None:
     members = {f"{'d' * 90}/{'e' * 60}/{n:03d}.jpg": bytes([n]) * 700 for n in range(3)}
