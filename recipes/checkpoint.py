@@ -51,6 +51,9 @@ def checkpoint_to_resume(folder: Path, asked: str | None) -> Path | None:
     job = job_name()
     if job is not None and newest.is_file() and load_checkpoint(newest)["job"] == job:
         return newest
+    if asked and Path(asked).resolve() == folder.resolve() and not newest.exists():
+        # "Go on where you write": the first run of a job has nothing to go on with.
+        return None
     return Path(asked) if asked else None
 
 

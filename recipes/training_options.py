@@ -96,7 +96,11 @@ def _add_run_options(group: Any) -> None:
     group.add_argument(
         "--checkpoint-freq", type=int, default=1000, metavar="STEPS", help="besides each epoch's end (default: 1000)"
     )
-    group.add_argument("--resume", metavar="PATH", help="a checkpoint, or an --output-dir: go on where it was written")
+    group.add_argument(
+        "--resume",
+        metavar="PATH",
+        help="a checkpoint or an --output-dir, which may be this run's own: go on where it was written",
+    )
     group.add_argument("-e", "--evaluate", action="store_true", help="only validate")
 
 

@@ -22,7 +22,7 @@ from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
 
 from recipes import distrib_train_from_file, distrib_train_from_s3
-from recipes.checkpoint import load_checkpoint
+from recipes.checkpoint import checkpoint_to_resume, load_checkpoint
 from recipes.learning_rate import learning_rate
 from recipes.model import build_model
 from recipes.sample_images import write_sample_images
@@ -278,3 +278,10 @@ def test_a_checkpoint_that_would_run_code_is_refused(alone, images, tmp_path):
     torch.save({"position": Path("x")}, tmp_path / "checkpoint.pth.tar")
     with pytest.raises(Exception, match="Weights only"):
         alone(images, "--resume", str(tmp_path))
+
+
+def test_resuming_from_ones_own_empty_folder_starts_anew_and_from_another_is_an_error(tmp_path):
+    assert checkpoint_to_resume(tmp_path, str(tmp_path)) is None
+    elsewhere = checkpoint_to_resume(tmp_path, str(tmp_path / "mistyped"))
+    with pytest.raises(FileNotFoundError, match="mistyped"):
+        load_checkpoint(elsewhere)
