@@ -41,6 +41,8 @@ class FaultProxy:
         self._faults: deque[Fault] = deque()
         self._always: Fault | None = None
         self._loop = asyncio.new_event_loop()
+        # Held here: the loop itself holds its tasks weakly, and a hung one would be collected with what it waits for.
+        self._never = asyncio.Event()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="fault-proxy", daemon=True)
         self._thread.start()
@@ -95,7 +97,8 @@ class FaultProxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            # Cancelled at close: the streams of asyncio would print it.
+            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
                 while await self._one_request(reader, writer):
                     pass
         finally:
@@ -127,7 +130,7 @@ class FaultProxy:
             upstream.close()
         assert fault is not None
         if fault.kind == "hang":
-            await asyncio.Event().wait()
+            await self._never.wait()
         if fault.kind == "reset":
             # Lingering for no time makes close() a reset.
             raw = writer.get_extra_info("socket")
