@@ -15,6 +15,7 @@ import psutil
 import pytest
 from cassandra_tables import fill, keyspace
 from pipe_cases import CASES, SECRET, Place, nowhere, plain
+from settling import settles
 from torch.utils.data import DataLoader
 
 import datapipes.iter
@@ -124,9 +125,6 @@ def test_nothing_runs_on_after_it_was_left_half_read(name, place):
         next(items)
         del items, pipe
         gc.collect()
-    deadline = time.monotonic() + 5
-    while time.monotonic() < deadline and (threading.active_count() > threads or process.num_fds() > files):
-        time.sleep(0.05)
-    assert threading.active_count() <= threads
-    assert process.num_fds() <= files
-    assert len(process.children()) <= children
+    assert settles(lambda: threading.active_count() <= threads)
+    assert settles(lambda: process.num_fds() <= files)
+    assert settles(lambda: len(process.children()) <= children)

@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 
 import pytest
+from settling import settles
 from torch.utils.data import DataLoader
 
 from datapipes.catalog.s3_server import S3Server
@@ -276,7 +277,7 @@ def test_closing_half_way_leaves_no_thread_and_no_file_open(s3):
         stream = load_objects(enumerate(urls), server=s3.server)
         next(stream)
         stream.close()
-    assert (open_files(), threading.active_count()) == before
+    assert settles(lambda: (open_files(), threading.active_count()) == before)
 
 
 def first_body_size(url_and_stream):

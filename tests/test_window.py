@@ -11,6 +11,7 @@ from itertools import islice, pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from settling import settles
 
 from datapipes.load.depth import Depth
 from datapipes.load.request import Request
@@ -230,10 +231,7 @@ def test_closing_half_way_leaves_no_thread():
     stream = load(placed_keys(1000), echo_after(scattered))
     next(stream)
     stream.close()
-    patience = time.monotonic() + 5
-    while threading.active_count() > before and time.monotonic() < patience:
-        time.sleep(0.01)
-    assert threading.active_count() <= before
+    assert settles(lambda: threading.active_count() <= before)
 
 
 def test_a_grouper_that_loses_a_key_is_found_out():
