@@ -9,11 +9,11 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from datapipes.catalog.s3_server import resolve
-from datapipes.load.curl import CurlTransport, Get
 from datapipes.load.depth import Depth
-from datapipes.load.request import Request
 from datapipes.load.s3 import load_objects, object_address, s3_transport
 from datapipes.load.window import in_flight
+from datapipes.transfer.curl import CurlTransport, Get
+from datapipes.transfer.request import Request
 from recipes.slow_proxy import slow_proxy
 
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from datapipes.catalog.s3_server import S3Server
 from datapipes.load.part_files import PartFiles
-from datapipes.load.request import Request, Transport
 from datapipes.load.shard_ranges import ShardRange, cut_body, range_of, range_transport
+from datapipes.transfer.request import Request, Transport
 
 PART_BYTES = 4 << 20
 MIN_CACHE_BYTES = 16 * PART_BYTES

@@ -17,9 +17,9 @@ from cassandra.query import BoundStatement, PreparedStatement
 from datapipes.catalog.cassandra_server import CassandraServer
 from datapipes.catalog.row_source import RowSource
 from datapipes.load.cassandra_session import causes_of, meaning_of, quoted
-from datapipes.load.request import Request
-from datapipes.load.retry import Backoff, Transient
 from datapipes.pipe import Placed
+from datapipes.transfer.request import Request
+from datapipes.transfer.retry import Backoff, Transient
 
 # At 16 blobs of 110 KB a query costs the client 64 us a blob, at 8 it is 78 and at 1 it is 190. A cluster may
 # refuse more than 20 (Astra does), and 2 MB an answer is what a node is comfortable with.

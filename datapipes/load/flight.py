@@ -9,10 +9,10 @@ from itertools import count
 from typing import Any
 
 from datapipes.load.depth import Depth
-from datapipes.load.request import Request, Transport
-from datapipes.load.retry import Backoff, Transient, given_up
 from datapipes.on_error import Skipped
 from datapipes.pipe import Placed
+from datapipes.transfer.request import Request, Transport
+from datapipes.transfer.retry import Backoff, Transient, given_up
 
 HELD_PER_DEPTH = 4
 """Places asked for and not yet given out, per request in flight: room for a late one to hold others up."""

@@ -12,12 +12,12 @@ from datapipes.catalog.tar_format import TarDamage, read_members
 from datapipes.catalog.tar_keys import TarSampleKey
 from datapipes.load.cached_ranges import MIN_CACHE_BYTES, shard_transport
 from datapipes.load.depth import Depth
-from datapipes.load.request import Request
 from datapipes.load.tar_samples import Expected, Sample, read_samples
 from datapipes.load.window import REQUEST_TIMEOUT_S, check_window, in_flight
 from datapipes.on_error import OnError, Skipped, check_on_error
 from datapipes.order.blocks import WINDOW_BLOCKS
 from datapipes.pipe import LoadPipe, Placed, functional_form
+from datapipes.transfer.request import Request
 
 LOOK_AHEAD = 256 * WINDOW_BLOCKS
 """Places: all that `distribute(block=256)` mixes with each other, so that its neighbours meet again."""

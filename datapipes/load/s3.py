@@ -9,14 +9,14 @@ from typing import Any
 
 import pycurl
 
+from datapipes.catalog.s3_error import explain_s3
 from datapipes.catalog.s3_server import S3Endpoint, S3Server, parse_s3_url, resolve
-from datapipes.load.curl import CurlTransport, Get
 from datapipes.load.depth import Depth
-from datapipes.load.request import Request
-from datapipes.load.s3_error import explain_s3
 from datapipes.load.window import MAX_BYTES, REQUEST_TIMEOUT_S, check_window, in_flight
 from datapipes.on_error import OnError, check_on_error
 from datapipes.pipe import LoadPipe, Placed, functional_form
+from datapipes.transfer.curl import CurlTransport, Get
+from datapipes.transfer.request import Request
 
 
 def load_objects(

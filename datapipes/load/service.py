@@ -10,13 +10,13 @@ import pycurl
 
 from datapipes.catalog.dataset_service import DatasetService, quoted
 from datapipes.catalog.service_requests import service_error
-from datapipes.load.curl import CurlTransport, Get
 from datapipes.load.depth import Depth
-from datapipes.load.http_error import HttpAnswer, explain_status
-from datapipes.load.request import Request
 from datapipes.load.window import MAX_BYTES, REQUEST_TIMEOUT_S, check_window, in_flight
 from datapipes.on_error import OnError, check_on_error
 from datapipes.pipe import LoadPipe, Placed, functional_form
+from datapipes.transfer.curl import CurlTransport, Get
+from datapipes.transfer.http_error import HttpAnswer, explain_status
+from datapipes.transfer.request import Request
 
 _FUNCTION = "load_files_by_service"
 

@@ -14,11 +14,11 @@ from datapipes.catalog.shard_store import PLAIN_SUFFIX, read_file
 from datapipes.catalog.tar_format import TarDamage
 from datapipes.load.cached_ranges import shard_transport
 from datapipes.load.depth import Depth
-from datapipes.load.request import Transport
 from datapipes.load.shard_ranges import Pieces, ShardRange
 from datapipes.load.shard_size import size_of_shard
 from datapipes.load.window import in_flight
 from datapipes.pipe import Placed
+from datapipes.transfer.request import Transport
 
 PART_BYTES = 4 << 20
 """Eight of them hide 100 ms at 300 MB/s, and the window asks for more where that pays."""

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 from datapipes.catalog.s3_server import S3Server, parse_s3_url, resolve
 from datapipes.catalog.shard_store import local_path
-from datapipes.load.curl import CurlTransport, Get
-from datapipes.load.request import Request, Transport
-from datapipes.load.retry import Transient
 from datapipes.load.s3 import s3_transport
 from datapipes.load.thread import ThreadTransport
+from datapipes.transfer.curl import CurlTransport, Get
+from datapipes.transfer.request import Request, Transport
+from datapipes.transfer.retry import Transient
 
 
 class ShardRange(NamedTuple):

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from datapipes.load.request import Request
+from datapipes.transfer.request import Request
 
 
 class ThreadTransport:

@@ -9,10 +9,10 @@ from typing import Any
 
 from datapipes.load.depth import Depth
 from datapipes.load.flight import PASSED, Flight
-from datapipes.load.request import Request, Transport, request_each
-from datapipes.load.retry import Backoff, Transient
 from datapipes.on_error import OnError, settle
 from datapipes.pipe import Placed
+from datapipes.transfer.request import Request, Transport, request_each
+from datapipes.transfer.retry import Backoff, Transient
 
 MAX_BYTES = 64 << 20
 REQUEST_TIMEOUT_S = 20.0

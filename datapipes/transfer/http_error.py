@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from datapipes.load.retry import Transient
+from datapipes.transfer.retry import Transient
 
 
 class HttpAnswer(NamedTuple):

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import pycurl
 
-from datapipes.load.http_error import HttpAnswer, explain_curl, explain_status
-from datapipes.load.request import Request
-from datapipes.load.retry import Transient
+from datapipes.transfer.http_error import HttpAnswer, explain_curl, explain_status
+from datapipes.transfer.request import Request
+from datapipes.transfer.retry import Transient
 
 REFRESH_S = 60.0
 NEAR_TRANSFERS = 64

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from datapipes.catalog.s3_errors import answer_error, error_code, is_overload, is_transient
-from datapipes.load.http_error import HttpAnswer, explain_status
-from datapipes.load.retry import Transient
+from datapipes.transfer.http_error import HttpAnswer, explain_status
+from datapipes.transfer.retry import Transient
 
 
 def explain_s3(function: str, key: object, answer: HttpAnswer) -> Exception:
