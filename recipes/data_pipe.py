@@ -11,6 +11,7 @@ from datapipes.catalog.class_map import ClassMap
 from datapipes.catalog.keys import UuidKeys
 from datapipes.catalog.row_file import load_row_file
 from datapipes.catalog.shard_store import is_shard, manifest_of
+from datapipes.catalog.tar_keys import TarSampleKey
 from datapipes.iter import IterableWrapper
 from datapipes.prepare.metadata import read_metadata
 from recipes.data_source import IMAGE_FIELDS, IMAGE_FILES, Store, path_or_url, service_at, store_of, store_of_file
@@ -61,6 +62,8 @@ def list_keys(args: argparse.Namespace, split: str) -> tuple[Any, Store, str]:
         return source, "rows", location
     # All keys of a file are of one store.
     (first_key,) = rows.keys.take(np.zeros(1, np.int64))
+    if isinstance(first_key, TarSampleKey):
+        return source, "shards", first_key.shard
     return source, store_of_file(first_key), first_key
 
 

@@ -138,6 +138,13 @@ def test_shards_train_and_the_manifest_tells_the_classes(recipe, train, shards, 
     assert load_checkpoint(tmp_path / "run")["num_classes"] == 4
 
 
+def test_a_split_file_of_shards_trains(train, shards, tmp_path):
+    listing = IterableWrapper([str(shards / "train")]).list_tar_samples()
+    save_row_file(f"{tmp_path}/split.npz", split_listing(listing, ratio=(3, 1)))
+    output = train(distrib_train_from_shards, f"{tmp_path}/split.npz")
+    assert "36 images of 4 classes to train and 12 to validate" in output and VALIDATED in output
+
+
 def test_shards_whose_classes_differ_are_refused(train, samples, shards, tmp_path):
     with ShardWriter(f"{tmp_path}/val/shard-%06d.tar", classes=["cat", "dog"]) as writer:
         image = next((samples / "val").rglob("*.JPEG")).read_bytes()

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datapipes.catalog.keys import Indices, KeyTable, StrKeys, UuidKeys
+from datapipes.catalog.tar_key_archive import packed_tar_keys, unpacked_tar_keys
+from datapipes.catalog.tar_keys import TarSampleKeys
 
 _CHUNK = 65_536
 
@@ -27,6 +29,8 @@ def select_keys(keys: KeyTable, indices: Indices) -> KeyTable:
     """A table of the keys at `indices`, in that order."""
     if isinstance(keys, UuidKeys):
         return UuidKeys(keys.packed[indices])
+    if isinstance(keys, TarSampleKeys):
+        return keys.select(indices)
     return StrKeys.of(keys.take(indices))
 
 
@@ -46,6 +50,8 @@ def packed_keys(keys: KeyTable) -> dict[str, NDArray[Any]]:
     """A key table as plain arrays, for numpy's archive."""
     if isinstance(keys, UuidKeys):
         return {"row_keys": keys.packed}
+    if isinstance(keys, TarSampleKeys):
+        return packed_tar_keys(keys)
     texts = [key.encode("utf-8", "surrogateescape") for key in all_keys(keys)]
     lengths = np.fromiter(map(len, texts), np.int64, len(texts))
     return {"key_text": np.frombuffer(b"".join(texts), np.uint8), "key_lengths": lengths}
@@ -55,6 +61,8 @@ def unpacked_keys(arrays: Any) -> KeyTable:
     """The key table that `packed_keys` took apart."""
     if "row_keys" in arrays:
         return UuidKeys(arrays["row_keys"])
+    if "tar_shards" in arrays:
+        return unpacked_tar_keys(arrays)
     text, ends = arrays["key_text"].tobytes(), np.cumsum(arrays["key_lengths"]).tolist()
     if (ends[-1] if ends else 0) != len(text):
         raise ValueError("its texts and their lengths disagree")
@@ -88,4 +96,6 @@ def join_keys(tables: list[KeyTable]) -> KeyTable:
         return tables[0]
     if tables and all(isinstance(table, UuidKeys) for table in tables):
         return UuidKeys(np.concatenate([table.packed for table in tables if isinstance(table, UuidKeys)]))
+    if tables and all(isinstance(table, TarSampleKeys) for table in tables):
+        return TarSampleKeys.joined(table for table in tables if isinstance(table, TarSampleKeys))
     return key_table_from(key for table in tables for key in all_keys(table))

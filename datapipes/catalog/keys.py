@@ -138,7 +138,7 @@ class UuidKeys:
 
 
 def key_table_of(source: Any) -> KeyTable:
-    """The table that `source` offers, or one made by draining it.
+    """The table that `source` offers, or one made by draining it; a kind of key may bring its own `table_of`.
 
     >>> key_table_of(["a/1.jpg", "a/2.jpg"])
     StrKeys(2 keys in 1 directories)
@@ -154,7 +154,10 @@ def key_table_of(source: Any) -> KeyTable:
         return UuidKeys.of(itertools.chain([first], keys))
     if isinstance(first, str):
         return StrKeys.of(itertools.chain([first], keys))
+    if callable(getattr(type(first), "table_of", None)):
+        own: KeyTable = type(first).table_of(itertools.chain([first], keys))
+        return own
     raise TypeError(
-        f"distribute: keys must be str (URLs, paths) or uuid.UUID, got {type(first).__name__} ({first!r:.80}); "
-        "put distribute() right behind the stage that lists keys, before anything is loaded"
+        f"distribute: keys must be str (URLs, paths), uuid.UUID or of list_tar_samples, got {type(first).__name__} "
+        f"({first!r:.80}); put distribute() right behind the stage that lists keys, before anything is loaded"
     )

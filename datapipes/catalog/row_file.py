@@ -2,7 +2,7 @@
 
 Two formats. A name that ends in .npz gives numpy's archive: plain arrays, which no reader has to trust, at
 16 B a UUID. Any other name gives the pickle that readers of this trade exchange, with an object array of UUIDs
-among its fields; it is read without running it (see safe_pickle.py).
+among its fields; it is read without running it (see safe_pickle.py). Samples of shards are kept in archives alone.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from datapipes.catalog.key_archive import (
 from datapipes.catalog.keys import Indices, KeyTable
 from datapipes.catalog.row_source import RowSource, data_table_of
 from datapipes.catalog.safe_pickle import load_safe_pickle
+from datapipes.catalog.tar_keys import TarSampleKeys
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class RowFile:
     """What a row file or a split file holds.
 
     Args:
-        keys: every key, UUIDs or text.
+        keys: every key: UUIDs, text, or samples of shards.
         source: the table that the keys are in; None for keys of another store.
         splits: for each split the indices of its keys, in its order; empty in a row file.
         num_classes: how many classes the labels tell apart; 0 = not known.
@@ -73,9 +74,17 @@ def load_row_file(path: str, *, function: str = "load_row_file") -> RowFile:
 
 
 def save_row_file(path: str, rows: RowFile) -> None:
-    """Write `rows`: numpy's archive where `path` ends in .npz, else the pickle."""
+    """Write `rows`: numpy's archive where `path` ends in .npz, else the pickle.
+
+    Raises:
+        ValueError: a pickle is asked for of keys that only an archive holds.
+    """
     if path.endswith(".npz"):
         content = _npz(rows)
+    elif isinstance(rows.keys, TarSampleKeys):
+        raise ValueError(
+            f"save_row_file: {path}: a pickle holds no samples of shards; give it a name that ends in .npz"
+        )
     else:
         keys = np.empty(len(rows.keys), object)
         keys[:] = list(all_keys(rows.keys))
@@ -150,5 +159,5 @@ def _fields_in_npz(content: bytes, name: str) -> dict[str, Any]:
     try:
         splits = [arrays[f"split_{index}"] for index in range(sum(key.startswith("split_") for key in arrays))]
         return {**json.loads(str(arrays["about"])), "row_keys": unpacked_keys(arrays), "split": splits}
-    except (KeyError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{name}: not a row or split file: {error}; write it again") from None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
-from typing import NamedTuple
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,7 +12,8 @@ import xxhash
 from numpy.typing import NDArray
 
 from datapipes.catalog.keys import Indices
-from datapipes.catalog.shard_index import ShardIndex
+from datapipes.catalog.ragged import narrow, select_pieces, starts_of
+from datapipes.catalog.shard_index import NO_LABEL, ShardIndex
 
 
 class TarSampleKey(NamedTuple):
@@ -35,9 +36,39 @@ class TarSampleKey(NamedTuple):
     def __str__(self) -> str:
         return f"{self.shard}: {self.name!r} at offset {self.start}"
 
+    @staticmethod
+    def table_of(keys: Iterable[TarSampleKey]) -> TarSampleKeys:
+        """The table of keys that come one by one, from a stage behind the listing."""
+        return TarSampleKeys.of_keys(keys)
+
+
+class Shard(NamedTuple):
+    """What the samples of a shard have in common; the version is "" where no index has checksums."""
+
+    url: str
+    nbytes: int
+    version: str
+
+
+class TarColumns(NamedTuple):
+    """n samples with m fields in all, as arrays."""
+
+    shards: list[Shard]
+    shard_ids: NDArray[np.signedinteger[Any]]
+    bounds: NDArray[np.int64]
+    """n x 2: where a sample begins in its shard, and where the next one does."""
+    names: NDArray[np.uint8]
+    """All names, end to end."""
+    name_ends: Indices
+    crc32c: NDArray[np.uint32]
+    """All fields' checksums, end to end."""
+    field_ends: Indices
+    labels: NDArray[np.signedinteger[Any]]
+    """`NO_LABEL` where the index has none."""
+
 
 class TarSampleKeys:
-    """Every sample of some shards, about 60 B each.
+    """Every sample of some shards, or some of them in any order, about 65 B each.
 
     >>> from datapipes.catalog.shard_index import IndexedField, IndexedSample
     >>> samples = [IndexedSample("cat/1", 0, [IndexedField("jpg", 512, 3, 9)])]
@@ -46,82 +77,96 @@ class TarSampleKeys:
     [TarSampleKey(shard='a.tar', name='cat/1', start=0, end=1024, checksums=(9,), shard_bytes=2048, version='5f')]
     """
 
-    def __init__(
-        self,
-        shards: list[str],
-        first_samples: NDArray[np.int64],
-        bounds: NDArray[np.int64],
-        names: NDArray[np.uint8],
-        name_ends: NDArray[np.int64],
-        first_fields: NDArray[np.int64],
-        crc32c: NDArray[np.uint32],
-        shard_bytes: list[int],
-        versions: list[str],
-    ) -> None:
-        self.shards = shards
-        self.shard_bytes = shard_bytes
-        self.versions = versions
-        self._first_samples = torch.from_numpy(first_samples)
-        self._bounds = torch.from_numpy(bounds)
-        self._names = torch.from_numpy(names)
-        self._name_ends = torch.from_numpy(name_ends)
-        self._first_fields = torch.from_numpy(first_fields)
-        self._crc32c = torch.from_numpy(crc32c.view(np.int32))
+    def __init__(self, columns: TarColumns) -> None:
+        self.shards = columns.shards
+        arrays = columns._replace(
+            shard_ids=narrow(columns.shard_ids), labels=narrow(columns.labels), crc32c=columns.crc32c.view(np.int32)
+        )[1:]
+        self._tensors = [torch.from_numpy(each) for each in arrays]
+
+    @property
+    def columns(self) -> TarColumns:
+        """The table as arrays; not a copy."""
+        columns = TarColumns(self.shards, *(tensor.numpy() for tensor in self._tensors))
+        return columns._replace(crc32c=columns.crc32c.view(np.uint32))
 
     @classmethod
     def of(cls, shards: Sequence[str], indexes: Sequence[ShardIndex], versions: Sequence[str]) -> TarSampleKeys:
         """The samples of `shards` in order; a shard whose index has no checksums has the version ""."""
-        empty = [np.zeros(0, np.int64)]
-        ends = [np.append(0, index.key_ends)[-1] for index in indexes]
-        fields = [len(index.offsets) for index in indexes]
-        name_bases = np.cumsum([0, *ends])
-        field_bases = np.cumsum([0, *fields])
-        return cls(
+        tables = []
+        for shard, index, version in zip(shards, indexes, versions):
+            columns = TarColumns(
+                [Shard(shard, index.shard_bytes, version)],
+                np.zeros(len(index), np.int64),
+                np.stack([index.starts[:-1], index.starts[1:]], 1),
+                index.key_bytes,
+                index.key_ends,
+                index.crc32c,
+                index.first_fields[1:],
+                index.labels,
+            )
+            tables.append(columns)
+        return cls(_joined(tables))
+
+    @classmethod
+    def of_keys(cls, keys: Iterable[TarSampleKey]) -> TarSampleKeys:
+        """These keys, in their order; a key has no label."""
+        shards: dict[Shard, int] = {}
+        shard_ids, bounds, name_ends, field_ends = [], [], [], []
+        names, crc32c = bytearray(), array("I")
+        for key in keys:
+            shard_ids.append(shards.setdefault(Shard(key.shard, key.shard_bytes, key.version), len(shards)))
+            bounds.append((key.start, key.end))
+            names += key.name.encode("utf-8", "surrogateescape")
+            name_ends.append(len(names))
+            crc32c.extend(key.checksums or ())
+            field_ends.append(len(crc32c))
+        columns = TarColumns(
             list(shards),
-            np.cumsum([0, *(len(index) for index in indexes)], dtype=np.int64),
-            np.concatenate([np.stack([index.starts[:-1], index.starts[1:]], 1) for index in indexes])
-            if indexes
-            else np.zeros((0, 2), np.int64),
-            np.concatenate([*(index.key_bytes for index in indexes), np.zeros(1, np.uint8)]),
-            np.concatenate([*(index.key_ends + base for index, base in zip(indexes, name_bases)), *empty]),
-            np.concatenate(
-                [*(index.first_fields[:-1] + base for index, base in zip(indexes, field_bases)), field_bases[-1:]]
-            ).astype(np.int64),
-            np.concatenate([*(index.crc32c for index in indexes), np.zeros(0, np.uint32)]),
-            [index.shard_bytes for index in indexes],
-            list(versions),
+            np.array(shard_ids, np.int64),
+            np.array(bounds, np.int64).reshape(-1, 2),
+            np.frombuffer(names, np.uint8),
+            np.array(name_ends, np.int64),
+            np.array(crc32c, np.uint32),
+            np.array(field_ends, np.int64),
+            np.full(len(shard_ids), NO_LABEL),
         )
+        return cls(columns)
+
+    @classmethod
+    def joined(cls, tables: Iterable[TarSampleKeys]) -> TarSampleKeys:
+        """All samples of all tables, in order."""
+        return cls(_joined([table.columns for table in tables]))
+
+    def select(self, indices: Indices) -> TarSampleKeys:
+        """The samples at `indices`, in that order."""
+        columns = self.columns
+        names, name_ends = select_pieces(columns.names, columns.name_ends, indices)
+        crc32c, field_ends = select_pieces(columns.crc32c, columns.field_ends, indices)
+        ids, bounds, labels = columns.shard_ids[indices], columns.bounds[indices], columns.labels[indices]
+        return TarSampleKeys(TarColumns(self.shards, ids, bounds, names, name_ends, crc32c, field_ends, labels))
 
     def __len__(self) -> int:
-        return len(self._bounds)
+        return len(self._tensors[0])
 
     def take(self, indices: Indices) -> list[TarSampleKey]:
-        shard_numbers = np.searchsorted(self._first_samples.numpy(), indices, side="right") - 1
-        bounds = self._bounds.numpy()[indices].tolist()
-        ends = self._name_ends.numpy()
-        name_starts = np.where(indices > 0, ends[indices - 1], 0).tolist()
-        fields = self._first_fields.numpy()
-        crc32c = self._crc32c.numpy().view(np.uint32)
-        names = memoryview(self._names.numpy())  # type: ignore[arg-type]
-        return [
-            TarSampleKey(
-                self.shards[shard],
-                str(names[name_start:name_end], "utf-8", "surrogateescape"),
-                start,
-                end,
-                tuple(crc32c[first_field:last_field].tolist()) if self.versions[shard] else None,
-                self.shard_bytes[shard],
-                self.versions[shard],
-            )
-            for shard, (start, end), name_start, name_end, first_field, last_field in zip(
-                shard_numbers.tolist(),
-                bounds,
-                name_starts,
-                ends[indices].tolist(),
-                fields[indices].tolist(),
-                fields[indices + 1].tolist(),
-            )
-        ]
+        columns = self.columns
+        names = memoryview(columns.names)  # type: ignore[arg-type]
+        chosen = zip(
+            columns.shard_ids[indices].tolist(),
+            columns.bounds[indices].tolist(),
+            starts_of(columns.name_ends, indices).tolist(),
+            columns.name_ends[indices].tolist(),
+            starts_of(columns.field_ends, indices).tolist(),
+            columns.field_ends[indices].tolist(),
+        )
+        keys = []
+        for shard_id, (start, end), name_start, name_end, first_field, last_field in chosen:
+            shard, nbytes, version = self.shards[shard_id]
+            name = str(names[name_start:name_end], "utf-8", "surrogateescape")
+            checksums = tuple(columns.crc32c[first_field:last_field].tolist()) if version else None
+            keys.append(TarSampleKey(shard, name, start, end, checksums, nbytes, version))
+        return keys
 
     def hashes(self, indices: Indices) -> NDArray[np.uint64]:
         digest = xxhash.xxh3_64_intdigest
@@ -132,11 +177,33 @@ class TarSampleKeys:
     @property
     def nbytes(self) -> int:
         """What the table holds, in bytes."""
-        return sum(value.nbytes for value in vars(self).values() if isinstance(value, torch.Tensor))
-
-    def sizes_of_shards(self) -> list[int]:
-        """How many samples each shard has."""
-        return [end - first for first, end in pairwise(self._first_samples.tolist())]
+        return sum(tensor.nbytes for tensor in self._tensors)
 
     def __repr__(self) -> str:
         return f"TarSampleKeys({len(self):,} samples in {len(self.shards):,} shards)"
+
+
+def _joined(tables: Sequence[TarColumns]) -> TarColumns:
+    """One after the other: numbers of shards and ends of pieces go on where the table before stopped."""
+    empty = TarColumns(
+        [],
+        np.zeros(0, np.int64),
+        np.zeros((0, 2), np.int64),
+        np.zeros(0, np.uint8),
+        np.zeros(0, np.int64),
+        np.zeros(0, np.uint32),
+        np.zeros(0, np.int64),
+        np.zeros(0, np.int64),
+    )
+    moved, shards, names, fields = [empty], 0, 0, 0
+    for table in tables:
+        moved.append(
+            table._replace(
+                shard_ids=table.shard_ids.astype(np.int64) + shards,
+                name_ends=table.name_ends + names,
+                field_ends=table.field_ends + fields,
+            )
+        )
+        shards, names, fields = shards + len(table.shards), names + len(table.names), fields + len(table.crc32c)
+    lists = [shard for table in moved for shard in table.shards]
+    return TarColumns(lists, *(np.concatenate(arrays) for arrays in list(zip(*moved))[1:]))

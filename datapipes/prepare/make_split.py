@@ -13,6 +13,8 @@ from datapipes.catalog.key_archive import all_keys
 from datapipes.catalog.keys import Indices, KeyTable, key_table_of
 from datapipes.catalog.row_file import RowFile
 from datapipes.catalog.row_source import RowSource
+from datapipes.catalog.shard_index import NO_LABEL
+from datapipes.catalog.tar_keys import TarSampleKey, TarSampleKeys
 from datapipes.prepare.balance import Balance, Number, class_totals, split_counts
 
 
@@ -33,7 +35,8 @@ def make_split(
     >>> [len(split) for split in made.splits], sorted(made.splits[0].tolist() + made.splits[1].tolist())[-1]
     ([16, 4], 19)
 
-    The same keys, labels and seed give the same splits, on any machine and with any version of numpy.
+    The same keys, labels and seed give the same splits, on any machine and with any version of numpy. A split is
+    in random order, except of samples in shards: theirs is the shards', so that neighbours are read together.
 
     Args:
         keys: every key.
@@ -65,11 +68,15 @@ def make_split(
     order = np.argsort(generator.random_raw(len(taken)), kind="stable")
     taken, owners = taken[order], owners[order]
     splits = tuple(taken[owners == index] for index in range(len(ratio)))
+    if isinstance(keys, TarSampleKeys):
+        splits = tuple(np.sort(split) for split in splits)
     return RowFile(keys, source, splits, int(classes[-1]) + 1 if has_classes else 0)
 
 
 def split_listing(listing: Any, *, classes: ClassMap | None = None, **options: Any) -> RowFile:
-    """`make_split` over a listing of any store, with the directory that a key lies in as its class.
+    """`make_split` over a listing of any store. The directory that a key lies in is its class.
+
+    Samples of shards have the labels that the shards' indexes give them, if each has one and no `classes` are given.
 
     >>> made = split_listing(["train/cat/1.jpg", "train/cat/2.jpg", "train/dog/1.jpg"], ratio=(2, 1))
     >>> made.num_classes, [len(split) for split in made.splits]
@@ -77,15 +84,29 @@ def split_listing(listing: Any, *, classes: ClassMap | None = None, **options: A
 
     Args:
         listing: keys, or a pipe that lists them: `list_files_by_s3`, `list_tar_samples`, a folder's files.
+            A local path is kept as it is listed: make it absolute if the file is read in another folder.
         classes: names and labels; None = the sorted names of the directories.
         options: as `make_split` has them.
     """
     keys = key_table_of(listing)
-    directories = np.array([directory_of(key) for key in all_keys(keys)], dtype=object)
+    if isinstance(keys, TarSampleKeys) and classes is None and (keys.columns.labels != NO_LABEL).all():
+        return make_split(keys, keys.columns.labels.astype(np.int64), **options)
+    directories = np.array([_directory_of(key) for key in all_keys(keys)], dtype=object)
     names, places = np.unique(directories, return_inverse=True)
     known = classes or ClassMap(names.tolist())
     labels = np.array([known[name] for name in names.tolist()], np.int64)
     return make_split(keys, labels[places], **options)
+
+
+def _directory_of(key: Any) -> str:
+    name = key.name if isinstance(key, TarSampleKey) else str(key)
+    directory = directory_of(name)
+    if not directory:
+        raise ValueError(
+            f"split_listing: {key} lies in no directory that could be its class; pass make_split the labels, or "
+            "None for a split without classes"
+        )
+    return directory
 
 
 def _weights(balance: Balance, counts: NDArray[np.int64], generator: np.random.PCG64) -> Sequence[Number]:
