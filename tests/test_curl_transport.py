@@ -9,8 +9,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from datapipes.catalog.s3_server import resolve
+from datapipes.catalog.s3_transport import object_address, s3_transport
 from datapipes.load.depth import Depth
-from datapipes.load.s3 import load_objects, object_address, s3_transport
+from datapipes.load.s3 import load_objects
 from datapipes.load.window import in_flight
 from datapipes.transfer.curl import CurlTransport, Get
 from datapipes.transfer.request import Request

@@ -23,10 +23,12 @@ from torch.utils.data import DataLoader
 
 from datapipes.catalog import s3_tree
 from datapipes.catalog.list_s3 import S3FileLister
-from datapipes.catalog.s3_errors import answer_error
+from datapipes.catalog.s3_errors import explain_s3
 from datapipes.catalog.s3_page import Page, parse_page
 from datapipes.catalog.s3_server import S3Server
 from datapipes.iter import IterableWrapper
+from datapipes.transfer.http_error import HttpAnswer
+from datapipes.transfer.retry import Backoff
 from recipes.servers import put_folder, rclone_server
 
 ODD_NAMES = ["a b", "a+b", "a=b", "a#b", "a?b", "a%b", "a%20b", "a&b", "<a>", "ünï", "日本", "q'\"", "a;b:c@d,e$f!(g)*"]
@@ -200,20 +202,22 @@ def test_a_server_that_fails_and_recovers_costs_nothing_but_time(s3: Any, fault_
 
 @pytest.fixture
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("datapipes.catalog.s3_requests._FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr("datapipes.transfer.attempts.Backoff", functools.partial(Backoff, first_wait_s=0.01))
 
 
 def test_a_server_that_stays_overloaded_is_an_error(s3: Any, fault_proxy: Any, short_waits: None) -> None:
     proxy = fault_proxy(s3.endpoint_url)
-    proxy.answer(503, times=6)
-    with pytest.raises(ConnectionError, match=r"s3://imagenet/val: SlowDown \(503\).*\(6 attempts\)"):
+    proxy.answer(503, times=7)
+    with pytest.raises(ConnectionError, match=r"s3://imagenet/val: SlowDown \(503\).*\(7 attempts\)"):
         list(S3FileLister(VAL, server=s3.server_at(proxy.endpoint_url)))
 
 
 def test_a_hung_server_is_an_error_in_good_time(s3: Any, fault_proxy: Any, short_waits: None) -> None:
     proxy = fault_proxy(s3.endpoint_url)
     proxy.hang()
-    with pytest.raises(TimeoutError, match=r"no answer within 0.1 s.*request_timeout_s \(6 attempts\)"):
+    with pytest.raises(
+        TimeoutError, match=r"no whole answer for s3://imagenet/val within 0.1 s.*request_timeout_s \(7 attempts\)"
+    ):
         list(S3FileLister(VAL, server=s3.server_at(proxy.endpoint_url), request_timeout_s=0.1))
 
 
@@ -241,7 +245,7 @@ def test_an_unreachable_server_is_named(short_waits: None) -> None:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
         nobody = S3Server(endpoint_url=url, region="x", access_key="a", secret_key="hunter2")
-        with pytest.raises(ConnectionError, match=f"{url}.*check the endpoint_url and the network"):
+        with pytest.raises(ConnectionError, match=f"s3://imagenet/val: .*{url}.*see whether the server is up"):
             list(S3FileLister(VAL, server=nobody))
 
 
@@ -328,7 +332,8 @@ def test_a_server_without_an_order_gives_the_same() -> None:
 )
 def test_a_refusal_says_what_to_do(status: int, body: str, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        raise answer_error("list_files_by_s3", "s3://b/p", status, f"<Error>{body}</Error>".encode())
+        answer = HttpAnswer("http://h/b/p", status, {}, f"<Error>{body}</Error>".encode())
+        raise explain_s3("list_files_by_s3", "s3://b/p", answer)
 
 
 def test_a_page_that_cannot_be_read_is_refused() -> None:

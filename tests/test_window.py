@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from settling import settles
 
 from datapipes.load.depth import Depth
-from datapipes.load.thread import ThreadTransport
 from datapipes.load.window import in_flight
 from datapipes.on_error import Skipped
 from datapipes.transfer.request import Request
 from datapipes.transfer.retry import Transient
+from datapipes.transfer.thread import ThreadTransport
 
 
 def placed_keys(n, first=0, gap=1):

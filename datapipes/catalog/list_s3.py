@@ -34,14 +34,14 @@ class S3FileLister(Pipe[str]):
         region: overrides `server.region`, as in torchdata 0.9.
         masks: shell patterns on the base name, any of which may match; with a "/" in it, on the whole URL.
         server: where to ask; empty = what the AWS command line would use.
-        request_timeout_s: seconds until an unanswered request is sent again; after six it is an error.
+        request_timeout_s: seconds until an unanswered request is sent again; after seven it is an error.
 
     Raises:
         FileNotFoundError: no such bucket, or nothing under a prefix that matches the masks.
         PermissionError: no credentials, wrong or expired ones, or no right to list.
         ValueError: a prefix that is no S3 URL or lies in another one.
         OSError: the bucket is in another region, or the answer is not of S3.
-        ConnectionError, TimeoutError: the server could not be reached in six attempts.
+        ConnectionError, TimeoutError: the server could not be reached in seven attempts.
     """
 
     def __init__(

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+from datapipes.transfer.http_error import HttpAnswer, explain_status
+from datapipes.transfer.retry import Transient
+
 _FIELD = re.compile(rb"<(Code|Message|Region|Endpoint)>([^<]*)</")
 
 _SIGN_IN = "S3Server(access_key, secret_key) or the AWS credential chain"
@@ -35,44 +38,32 @@ _PASSING = {"InternalError", "RequestTimeout", "OperationAborted"}
 _ELSEWHERE = {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}
 
 
-def answer_error(function: str, key: object, status: int, body: bytes, region: str = "") -> Exception:
-    """The error to raise for an answer that is not 2xx.
+def explain_s3(function: str, key: object, answer: HttpAnswer) -> Exception:
+    """The error of an S3 answer whose status is neither 200 nor 206; what may pass by itself is `Transient`.
 
     >>> body = b"<Error><Code>NoSuchBucket</Code></Error>"
-    >>> answer_error("load_files_by_s3", "s3://b/1", 404, body).args
+    >>> explain_s3("load_files_by_s3", "s3://b/1", HttpAnswer("http://h/b/1", 404, {}, body)).args
     ("load_files_by_s3: s3://b/1: NoSuchBucket (404); correct the bucket's name, or the endpoint_url",)
 
     Args:
         function: the functional name that the message begins with.
         key: the `s3://` URL that was asked for.
-        region: the bucket's own, where the header `x-amz-bucket-region` named it.
     """
-    fields = {name.decode(): text.decode(errors="replace") for name, text in _FIELD.findall(body)}
+    status = answer.status
+    fields = {name.decode(): text.decode(errors="replace") for name, text in _FIELD.findall(answer.body)}
     code = fields.get("Code", "")
     what = f"{function}: {key}: {code or 'the server answered'} ({status})"
     if status in (301, 307, 308) or code in _ELSEWHERE:
-        region = region or fields.get("Region", "")
+        region = answer.headers.get("x-amz-bucket-region") or fields.get("Region", "")
         where = f"region={region!r}" if region else f"the region of {fields.get('Endpoint', 'its endpoint')!r}"
         return OSError(f"{what}; the bucket is in another region: use S3Server({where})")
-    if is_transient(status, code):
-        return ConnectionError(f"{what}; the server is overloaded or broken, try again later")
+    if not code:
+        return explain_status(function, key, answer)
+    if status in (429, 500, 502, 503, 504) or code in _OVERLOADED or code in _PASSING:
+        error = ConnectionError(f"{what}; the server is overloaded or broken, try again later")
+        return Transient(error, slow_down=code in _OVERLOADED, retry_after_s=answer.retry_after_s)
     advice = _ADVICE.get(code) or _BY_STATUS.get(status)
     if advice is not None:
         kind, what_to_do = advice
         return kind(f"{what}; {what_to_do}")
     return OSError(f"{what}: {fields.get('Message', '')[:200]}; check the address and the S3Server settings")
-
-
-def error_code(body: bytes) -> str:
-    """The S3 error code in an answer's body, or "" where there is none."""
-    return next((text.decode(errors="replace") for name, text in _FIELD.findall(body) if name == b"Code"), "")
-
-
-def is_transient(status: int, code: str) -> bool:
-    """Whether the same request may well succeed if it is sent again."""
-    return status in (429, 500, 502, 503, 504) or code in _OVERLOADED or code in _PASSING
-
-
-def is_overload(code: str) -> bool:
-    """Whether every request should pause, and not this one alone."""
-    return code in _OVERLOADED

@@ -52,7 +52,9 @@ def list_keys(
     A URL names an object or a folder, with or without its last "/"; a bucket's names all of it. What is held
     in memory is a page, and what folders that ran ahead have brought.
     """
-    requests = SignedGets(function, endpoint, parse_page, timeout_s=timeout_s, max_in_flight=MAX_IN_FLIGHT)
+    requests = SignedGets(
+        function, endpoint, parse_page, timeout_s=timeout_s, max_in_flight=MAX_IN_FLIGHT, needs_length=False
+    )
     try:
         walk = _Walk(endpoint, requests)
         roots = [walk.started(*_root(index, url)) for index, url in enumerate(urls)]

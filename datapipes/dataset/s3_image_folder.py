@@ -16,10 +16,10 @@ from torch.utils.data import Dataset
 from datapipes.catalog.class_map import ClassMap
 from datapipes.catalog.keys import StrKeys
 from datapipes.catalog.s3_server import S3Server, resolve
+from datapipes.catalog.s3_transport import s3_transport
 from datapipes.catalog.s3_tree import list_keys
 from datapipes.dataset.sample_list import SampleList, Targets
 from datapipes.load.depth import Depth
-from datapipes.load.s3 import s3_transport
 from datapipes.load.window import MAX_BYTES, REQUEST_TIMEOUT_S, check_window, in_flight
 from datapipes.stages.image_formats import decode_to_pil
 from datapipes.transfer.request import Request, Transport

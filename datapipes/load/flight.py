@@ -1,18 +1,16 @@
-"""A flight's bookkeeping: when a request may start, how long it may take, and where its answers wait."""
+"""A flight's bookkeeping: when a request may start, and where its answers wait for their turn."""
 
 from __future__ import annotations
 
-import heapq
-import time
 from collections.abc import Callable, Iterable, Iterator
-from itertools import count
 from typing import Any
 
 from datapipes.load.depth import Depth
 from datapipes.on_error import Skipped
 from datapipes.pipe import Placed
+from datapipes.transfer.attempts import Attempts
 from datapipes.transfer.request import Request, Transport
-from datapipes.transfer.retry import Backoff, Transient, given_up
+from datapipes.transfer.retry import Backoff
 
 HELD_PER_DEPTH = 4
 """Places asked for and not yet given out, per request in flight: room for a late one to hold others up."""
@@ -21,21 +19,8 @@ PASSED = object()
 """The key of an item that came in as `Skipped` and goes out as it is."""
 
 
-class Attempt:
-    """A request under way."""
-
-    __slots__ = ("answers_before", "deadline", "number", "request", "started_at")
-
-    def __init__(self, request: Request, number: int, answers_before: int, started_at: float, deadline: float) -> None:
-        self.request = request
-        self.number = number
-        self.answers_before = answers_before
-        self.started_at = started_at
-        self.deadline = deadline
-
-
 class Flight:
-    """The state of a window: what is under way, what waits for its turn, what has to go again."""
+    """The state of a window: what may be asked for, and what has come and waits for its turn."""
 
     def __init__(
         self,
@@ -46,18 +31,22 @@ class Flight:
         form_requests: Callable[[Iterator[Placed]], Iterator[Request]],
         size_of: Callable[[Any], int],
         depth: Depth,
-        backoff: Backoff,
+        backoff: Backoff | None,
         max_bytes: int,
         request_timeout_s: float,
         span: int,
     ) -> None:
-        self.transport = transport
         self.function = function
         self.size_of = size_of
         self.depth = depth
         self.max_bytes = max_bytes
-        self.request_timeout_s = request_timeout_s
-        self.backoff = backoff
+        self._attempts = Attempts(
+            transport,
+            function=function,
+            timeout_s=request_timeout_s,
+            backoff=backoff,
+            slow_down=depth.slow_down,
+        )
         # A turn is `span` places that may come out in any order: one, or with ordered=False a batch.
         self.span = span
         self.turn = 0
@@ -66,18 +55,11 @@ class Flight:
         self._requests = form_requests(self._numbered(placed))
         self._exhausted = False
         self._upstream_error: Exception | None = None
-        self._attempts: dict[int, Attempt] = {}
-        self._tickets = count()
-        self._again: list[tuple[float, int, Request, int]] = []
-        self._answers = 0
         self._widest = 1
         self._held = 0
         self._held_bytes = 0
         self._mean_bytes = 0.0
-        # Deadlines run on a clock that stands still while the consumer has the thread: what arrived meanwhile
-        # is not late.
-        self._away_s = 0.0
-        self._looked_at = time.monotonic()
+        self._kept = 0
 
     def _numbered(self, placed: Iterable[Placed]) -> Iterator[Placed]:
         for number, (place, item) in enumerate(placed):
@@ -89,14 +71,10 @@ class Flight:
 
     def fill(self) -> bool:
         """Start what there is room for; False when everything has come out."""
-        now = time.monotonic()
-        if now >= self.backoff.quiet_until:
-            while self._again and self._again[0][0] <= now and len(self._attempts) < self.depth.present:
-                _, _, request, number = heapq.heappop(self._again)
-                self._start(request, number, now)
+        if self._attempts.start_again(self.depth.present):
             while not self._exhausted and self._has_room():
-                self._ask_next(now)
-        if self._attempts or self._again or not self._exhausted or self.ready.get(self.turn):
+                self._ask_next()
+        if self._attempts or not self._exhausted or self.ready.get(self.turn):
             return True
         if self._upstream_error:
             raise self._upstream_error
@@ -104,7 +82,7 @@ class Flight:
             raise RuntimeError(f"{self.function}: no request was formed for place {min(self._turn_of)}")
         return False
 
-    def _ask_next(self, now: float) -> None:
+    def _ask_next(self) -> None:
         try:
             request = next(self._requests, None)
         except Exception as error:
@@ -115,10 +93,10 @@ class Flight:
             return
         self._widest = max(self._widest, len(request.places))
         self._held += len(request.places)
-        self._start(request, 1, now)
+        self._attempts.start(request)
 
     def _has_room(self) -> bool:
-        under_way = len(self._attempts) + len(self._again)
+        under_way = len(self._attempts)
         if under_way == 0 and not self.ready.get(self.turn):
             return True
         return (
@@ -127,81 +105,20 @@ class Flight:
             and self._held_bytes + (under_way + 1) * self._mean_bytes <= self.max_bytes
         )
 
-    def _start(self, request: Request, number: int, now: float) -> None:
-        ticket = next(self._tickets)
-        deadline = now - self._away_s + self.request_timeout_s
-        attempt = Attempt(request, number, self._answers, now, deadline)
-        try:
-            self.transport.start(ticket, request)
-        except Exception as error:
-            self._failed(attempt, error, now)
-        else:
-            self._attempts[ticket] = attempt
-
     def collect(self, wait: bool) -> None:
         """Take in what was answered; with `wait`, until something was or something is due."""
-        now = time.monotonic()
-        self._away_s += now - self._looked_at
-        timeout_s = self._patience(now) if wait else 0.0
-        if self._attempts:
-            finished = self.transport.finished(timeout_s)
-        else:
-            finished = []
-            time.sleep(timeout_s)
-        now = self._looked_at = time.monotonic()
-        attempt = None
-        for ticket, results, error in finished:
-            known = self._attempts.pop(ticket, None)
-            if known is None:
-                continue
-            self._answers += 1
+        answered = None
+        for attempt, results, error in self._attempts.ended(wait):
+            request = attempt.request
             if error is None:
-                attempt = known
-                self._keep(known.request, results)
-            else:
-                self._failed(known, error, now)
-        if attempt is not None:
-            self.depth.answered(attempt.started_at, now, self._answers - attempt.answers_before)
-        self._expire(now)
-
-    def _patience(self, now: float) -> float:
-        """Seconds until something has to be done, whatever the transport says."""
-        due = []
-        if self._attempts:
-            due.append(next(iter(self._attempts.values())).deadline + self._away_s)
-        if self._again:
-            due.append(max(self._again[0][0], self.backoff.quiet_until))
-        if not self._exhausted and self.backoff.quiet_until > now:
-            due.append(self.backoff.quiet_until)
-        return max(0.0, min(due) - now) if due else 0.0
-
-    def _expire(self, now: float) -> None:
-        clock = now - self._away_s
-        while self._attempts:
-            ticket, attempt = next(iter(self._attempts.items()))
-            if attempt.deadline > clock:
-                break
-            del self._attempts[ticket]
-            self.transport.cancel(ticket)
-            late = TimeoutError(
-                f"{self.function}: no whole answer for {attempt.request.keys[0]} "
-                f"within {self.request_timeout_s:g} s; "
-                "see whether the server is well, or raise request_timeout_s"
-            )
-            self._failed(attempt, Transient(late), now)
-
-    def _failed(self, attempt: Attempt, error: Exception, now: float) -> None:
-        request = attempt.request
-        if type(error) is Transient:
-            if error.slow_down:
-                self.depth.slow_down()
-            again_at = self.backoff.again_at(attempt.number, error, now)
-            if again_at is not None:
-                heapq.heappush(self._again, (again_at, next(self._tickets), request, attempt.number + 1))
-                return
-            error = given_up(error.error, attempt.number)
-        for place, key in zip(request.places, request.keys, strict=True):
-            self.ready.setdefault(self._turn_of.pop(place), []).append((place, key, error))
+                answered = attempt
+                self._keep(request, results)
+                continue
+            for place, key in zip(request.places, request.keys, strict=True):
+                self.ready.setdefault(self._turn_of.pop(place), []).append((place, key, error))
+        if answered is not None:
+            now, answers = self._attempts.looked_at, self._attempts.answers - answered.answers_before
+            self.depth.answered(answered.started_at, now, answers)
 
     def _keep(self, request: Request, results: Any) -> None:
         size = 0
@@ -210,7 +127,8 @@ class Flight:
                 size += self.size_of(result)
             self.ready.setdefault(self._turn_of.pop(place), []).append((place, key, result))
         self._held_bytes += size
-        self._mean_bytes += (size - self._mean_bytes) / min(self._answers, 16)
+        self._kept += 1
+        self._mean_bytes += (size - self._mean_bytes) / min(self._kept, 16)
 
     def release(self, result: Any) -> None:
         """A result leaves: there is room for another."""

@@ -10,12 +10,12 @@ from typing import Any
 from datapipes.catalog.fsspec_paths import file_system, host_of
 from datapipes.catalog.secret import hide_secrets
 from datapipes.load.depth import Depth
-from datapipes.load.thread import ThreadTransport
 from datapipes.load.window import MAX_BYTES, REQUEST_TIMEOUT_S, check_window, in_flight
 from datapipes.on_error import OnError, check_on_error
 from datapipes.pipe import LoadPipe, Placed, functional_form
 from datapipes.transfer.request import Request
 from datapipes.transfer.retry import Transient
+from datapipes.transfer.thread import ThreadTransport
 
 _FUNCTION = "load_files_by_fsspec"
 _MAX_THREADS = 32

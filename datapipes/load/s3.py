@@ -7,16 +7,12 @@ from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
-import pycurl
-
-from datapipes.catalog.s3_error import explain_s3
-from datapipes.catalog.s3_server import S3Endpoint, S3Server, parse_s3_url, resolve
+from datapipes.catalog.s3_server import S3Server
+from datapipes.catalog.s3_transport import s3_transport
 from datapipes.load.depth import Depth
 from datapipes.load.window import MAX_BYTES, REQUEST_TIMEOUT_S, check_window, in_flight
 from datapipes.on_error import OnError, check_on_error
 from datapipes.pipe import LoadPipe, Placed, functional_form
-from datapipes.transfer.curl import CurlTransport, Get
-from datapipes.transfer.request import Request
 
 
 def load_objects(
@@ -48,55 +44,6 @@ def load_objects(
         batch_size=batch_size,
         on_error=on_error,
     )
-
-
-def s3_transport(server: S3Server, function: str, **options: Any) -> CurlTransport:
-    """A transport for requests whose first key is an `s3://` URL; `options` are those of `CurlTransport`."""
-    endpoint = resolve(server)
-
-    def address(request: Request) -> Get:
-        return Get(object_address(endpoint, request.keys[0]))
-
-    return CurlTransport(
-        **{"address": address, **options},
-        function=function,
-        options=lambda: signing(endpoint),
-        explain=explain_s3,
-    )
-
-
-def object_address(endpoint: S3Endpoint, url: str) -> str:
-    """The HTTP address of an `s3://` URL."""
-    bucket, key = parse_s3_url(url)
-    if "/." in url and not {".", ".."}.isdisjoint(key.split("/")):
-        # HTTP clients, libcurl among them, would ask for "c" where the key is "a/../c".
-        raise ValueError(f"load_files_by_s3: {url} has a part '.' or '..', which HTTP takes for folders; rename it")
-    return endpoint.url(bucket, key)
-
-
-def signing(endpoint: S3Endpoint) -> dict[int, Any]:
-    """The pycurl options by which a request to `endpoint` is verified and signed, with credentials of now.
-
-    libcurl signs by itself, in C; botocore's signing costs 57 us a request.
-    """
-    options: dict[int, Any] = {
-        pycurl.SSL_VERIFYPEER: int(endpoint.verify),
-        pycurl.SSL_VERIFYHOST: 2 if endpoint.verify else 0,
-    }
-    if endpoint.ca_bundle:
-        options[pycurl.CAINFO] = endpoint.ca_bundle
-    credentials = endpoint.credentials()
-    if credentials is None:
-        return options
-    headers = ["x-amz-content-sha256: UNSIGNED-PAYLOAD"]
-    if credentials.session_token:
-        headers.append(f"x-amz-security-token: {credentials.session_token}")
-    return options | {
-        pycurl.AWS_SIGV4: f"aws:amz:{endpoint.region}:s3",
-        pycurl.USERNAME: credentials.access_key,
-        pycurl.PASSWORD: credentials.secret_key,
-        pycurl.HTTPHEADER: headers,
-    }
 
 
 def _as_stream(url: str, body: bytes) -> tuple[str, BytesIO]:

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from datapipes.catalog.s3_server import S3Server, parse_s3_url, resolve
+from datapipes.catalog.s3_transport import s3_transport
 from datapipes.catalog.shard_store import local_path
-from datapipes.load.s3 import s3_transport
-from datapipes.load.thread import ThreadTransport
 from datapipes.transfer.curl import CurlTransport, Get
 from datapipes.transfer.request import Request, Transport
 from datapipes.transfer.retry import Transient
+from datapipes.transfer.thread import ThreadTransport
 
 
 class ShardRange(NamedTuple):

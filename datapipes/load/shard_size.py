@@ -8,8 +8,8 @@ from typing import Any
 import pycurl
 
 from datapipes.catalog.s3_server import S3Server, parse_s3_url, resolve
+from datapipes.catalog.s3_transport import signing
 from datapipes.catalog.shard_store import local_path
-from datapipes.load.s3 import signing
 
 
 def size_of_shard(shard: str, *, server: S3Server, function: str) -> int:

@@ -81,7 +81,7 @@ def in_flight(
         form_requests=form_requests,
         size_of=size_of,
         depth=depth or Depth(),
-        backoff=backoff or Backoff(),
+        backoff=backoff,
         max_bytes=max_bytes,
         request_timeout_s=request_timeout_s,
         span=1 if ordered else batch_size or sys.maxsize,

@@ -61,6 +61,8 @@ class CurlTransport:
         results_of: the results of a request, one a key, in its body.
         join: makes a body of the pieces in which it came.
         explain: the error of an answer whose status is neither 200 nor 206.
+        needs_length: False where `results_of` knows a cut body by what is in it: some servers end an answer
+            by closing the connection.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class CurlTransport:
         results_of: Callable[[Request, bytes], Sequence[Any]] = whole_body,
         join: Callable[[list[bytes]], Any] = b"".join,
         explain: Callable[[str, object, HttpAnswer], Exception] = explain_status,
+        needs_length: bool = True,
     ) -> None:
         self._function = function
         self._address = address
@@ -79,6 +82,7 @@ class CurlTransport:
         self._results_of = results_of
         self._join = join
         self._explain = explain
+        self._needs_length = needs_length
         self._near: Any = pycurl.CurlMulti()
         self._far: Any = pycurl.CurlMulti()
         self._epoll = select.epoll()
@@ -201,7 +205,7 @@ class CurlTransport:
         request = transfer.request
         try:
             if code:
-                raise explain_curl(self._function, request.keys[0], code, message)
+                raise explain_curl(self._function, request.keys[0], transfer.get.url, code, message)
             return transfer.ticket, self._results_of(request, self._body(transfer)), None
         except Exception as error:
             return transfer.ticket, None, error
@@ -217,7 +221,7 @@ class CurlTransport:
             raise self._explain(self._function, key, answer)
         # libcurl has checked the length if there was one, and the last chunk's mark if there were chunks.
         length = transfer.handle.getinfo(pycurl.CONTENT_LENGTH_DOWNLOAD_T)
-        if length < 0 and "transfer-encoding" not in transfer.headers():
+        if length < 0 and self._needs_length and "transfer-encoding" not in transfer.headers():
             raise Transient(
                 ConnectionError(
                     f"{self._function}: {key}: the server gave no Content-Length, so that a cut body "

@@ -28,10 +28,16 @@ _ADVICE = {
 }
 
 
-def explain_curl(function: str, key: object, code: int, message: str) -> Exception:
-    """The error of a request that got no whole answer; libcurl's `code` tells whether another try may."""
+def explain_curl(function: str, key: object, url: str, code: int, message: str) -> Exception:
+    """The error of a request to `url` that got no whole answer; libcurl's `code` tells whether another try may.
+
+    >>> explain_curl("load_files_by_s3", "s3://b/1", "http://h:9/b/1", 60, "unknown authority").args
+    ("load_files_by_s3: s3://b/1: unknown authority (http://h:9); give its authority's certificate (ca_bundle), or \
+see that it is the right server",)
+    """
     kind, advice = _ADVICE.get(code, (ConnectionError, "see whether the server is up and the address right"))
-    error = kind(f"{function}: {key}: {message[:200]}; {advice}")
+    server = "/".join(url.split("/", 3)[:3])
+    error = kind(f"{function}: {key}: {message[:200]} ({server}); {advice}")
     return Transient(error) if code in _MAY_PASS else error
 
 

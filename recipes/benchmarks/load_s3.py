@@ -20,7 +20,8 @@ from tempfile import TemporaryDirectory
 import pycurl
 
 from datapipes.catalog.s3_server import S3Server, resolve
-from datapipes.load.s3 import load_objects, object_address, signing
+from datapipes.catalog.s3_transport import object_address, signing
+from datapipes.load.s3 import load_objects
 from recipes.benchmarks.harness import Bar, Figures, Table, alternate
 from recipes.sample_images import write_sample_images
 from recipes.servers import LocalS3, put_folder, s3_server

@@ -22,9 +22,9 @@ import webdataset
 from torchvision.datasets import ImageFolder
 
 from datapipes.catalog.s3_server import S3Server, parse_s3_url, resolve
+from datapipes.catalog.s3_transport import signing
 from datapipes.dataset.remote_dataset import RemoteDataset
 from datapipes.iter import IterableWrapper
-from datapipes.load.s3 import signing
 from datapipes.prepare.shard_writer import ShardWriter
 from datapipes.prepare.upload_cv_dataset import upload_cv_dataset
 from recipes.benchmarks.harness import Bar, Figures, Table, alternate
