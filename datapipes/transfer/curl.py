@@ -131,7 +131,15 @@ class CurlTransport:
             if answers or left_s <= 0:
                 return answers
             if not self._far_count:
-                self._near.select(left_s)
+                self._wait_for_near(left_s)
+
+    def _wait_for_near(self, timeout_s: float) -> None:
+        # A timer of libcurl's may end a wait on sockets: to try a host's next address, say.
+        timer_ms = self._near.timeout()
+        wait_s = min(timeout_s, timer_ms / 1000) if timer_ms >= 0 else timeout_s
+        if self._near.select(wait_s) == -1:
+            # It has no socket yet, while a name is looked up.
+            time.sleep(min(wait_s, _BOTH_S))
 
     def _look_at_far(self, timeout_s: float) -> None:
         # Asked for here: told by a callback of libcurl's it would cost two calls an object.
