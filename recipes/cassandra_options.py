@@ -31,6 +31,12 @@ def add_server_options(parser: argparse.ArgumentParser) -> None:
     }.items():
         variable = f"CASSANDRA_{name.upper().replace('-', '_')}"
         group.add_argument(f"--cassandra-{name}", default=os.environ.get(variable), help=meaning, metavar="...")
+    group.add_argument(
+        "--cassandra-no-check-hostname",
+        action="store_true",
+        default=os.environ.get("CASSANDRA_NO_CHECK_HOSTNAME", "") not in ("", "0"),
+        help="any certificate of the authority will do, whatever address it names",
+    )
 
 
 def server_from(args: argparse.Namespace) -> CassandraServer:
@@ -41,6 +47,7 @@ def server_from(args: argparse.Namespace) -> CassandraServer:
         username=args.cassandra_username,
         password=os.environ.get("CASSANDRA_PASSWORD") if args.cassandra_username else None,
         ca_certificate=args.cassandra_ca_certificate,
+        check_hostname=not args.cassandra_no_check_hostname,
         client_certificate=args.cassandra_client_certificate,
         client_key=args.cassandra_client_key,
         client_key_password=os.environ.get("CASSANDRA_CLIENT_KEY_PASSWORD"),

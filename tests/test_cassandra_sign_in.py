@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import replace
 
 import pytest
 from cassandra_tables import data_of, fill, keys_of, keyspace
 from torch.utils.data import DataLoader
 
+from datapipes.catalog.row_source import RowSource
 from datapipes.iter import IterableWrapper
+from datapipes.prepare.metadata import read_metadata
+from recipes.cassandra_options import add_server_options, server_from
 from recipes.cassandra_server import cassandra_server
 from recipes.certificates import write_certificates
 
@@ -19,7 +23,9 @@ KEYS = keys_of(200)
 def secured():
     """A server that wants a password and, over TLS alone, a client's certificate whose key has a password too."""
     options = {"username": "reader", "password": "hunter2", "tls": True, "client_key_password": "hunter3"}
-    with cassandra_server(**options) as running, keyspace(running.server) as (name, session):
+    # Reached by every address of this machine, of which the certificate names one.
+    settings = {"rpc_address": "0.0.0.0", "broadcast_rpc_address": "127.0.0.1"}
+    with cassandra_server(**options, settings=settings) as running, keyspace(running.server) as (name, session):
         fill(session, f"{name}.data_train", KEYS, size=40_000)
         yield running.server, f"{name}.data_train"
 
@@ -59,9 +65,29 @@ def test_a_server_of_another_authority_is_refused_not_accepted_silently(secured,
         list(read(replace(server, ca_certificate=str(other.authority)), table))
 
 
-def test_names_of_hosts_are_checked_where_that_is_asked_for(secured):
+def test_a_certificate_for_another_host_is_refused_unless_that_is_allowed(secured):
     server, table = secured
-    assert len(list(read(replace(server, check_hostname=True), table))) == len(KEYS)
+    elsewhere = replace(server, hosts="127.0.0.2")
+    advice = r"127\.0\.0\.2 port \d+: no TLS connection: .*is not valid for '127\.0\.0\.2'.* check_hostname=False"
+    with pytest.raises(ConnectionError, match=advice):
+        list(read(elsewhere, table))
+    with pytest.raises(ConnectionError, match=advice):
+        read_metadata(elsewhere, RowSource(table))
+    assert len(list(read(replace(elsewhere, check_hostname=False), table))) == len(KEYS)
+
+
+@pytest.mark.parametrize("variable", [None, "CASSANDRA_NO_CHECK_HOSTNAME"])
+def test_recipes_are_told_by_option_or_environment_to_accept_other_names(variable, monkeypatch):
+    parser = argparse.ArgumentParser()
+    if variable:
+        monkeypatch.setenv(variable, "1")
+    add_server_options(parser)
+    assert server_from(parser.parse_args([])).check_hostname is (variable is None)
+    assert not server_from(parser.parse_args(["--cassandra-no-check-hostname"])).check_hostname
+
+
+def test_a_host_that_is_not_there_is_named(secured):
+    server, table = secured
     with pytest.raises(ConnectionError, match=r"read_cassandra: no-such\.invalid port \d+: no such host"):
         list(read(replace(server, hosts="no-such.invalid"), table))
 

@@ -23,8 +23,9 @@ class CassandraServer:
         use_tls: encrypt the connection. Any of the certificates below says so, too.
         ca_certificate: a PEM file of the authority that signed the servers' certificates; None = those of
             the system.
-        check_hostname: whether a server's certificate must also name the address that we connected to. Few
-            clusters have such certificates, so the authority alone is asked unless this is True.
+        check_hostname: whether a server's certificate must name the address that we connect to, as the driver
+            does it: the IP address, of every node. False = any certificate of the authority will do, for
+            clusters whose certificates name no addresses, if the authority signs for nothing else.
         client_certificate, client_key, client_key_password: PEM files, where the cluster asks for ours.
         cloud_bundle: an Astra secure-connect bundle, a zip file; it names the hosts itself, and username and
             password are its client id and client secret.
@@ -41,7 +42,7 @@ class CassandraServer:
     password: str | Secret | None = field(default=None, repr=False)
     use_tls: bool = False
     ca_certificate: str | None = None
-    check_hostname: bool = False
+    check_hostname: bool = True
     client_certificate: str | None = None
     client_key: str | None = None
     client_key_password: str | Secret | None = field(default=None, repr=False)

@@ -32,6 +32,7 @@ from cassandra.policies import DCAwareRoundRobinPolicy, ExponentialReconnectionP
 
 from datapipes.catalog.cassandra_server import CassandraServer
 from datapipes.catalog.secret import Secret
+from datapipes.load.cassandra_bundle import cluster_of_bundle
 from datapipes.load.cassandra_frames import FrameConnection, RowHandler
 
 # Version 5 checks a CRC in Python: 60 us more a blob of 110 KB.
@@ -56,13 +57,17 @@ def cassandra_sessions(server: CassandraServer, function: str, count: int = 1) -
     Raises:
         ConnectionError: nobody answers, or the certificates do not fit.
         PermissionError: user name or password are wrong.
+        ValueError, FileNotFoundError: certificates or bundle cannot be used.
     """
     cluster = None
     try:
         try:
             cluster = _cluster(server, function)
+        except (UnresolvableContactPoints, DriverException) as error:
+            raise meaning_of(error, server, function) from None
+        try:
             sessions = [cluster.connect() for _ in range(count)]
-        except (NoHostAvailable, UnresolvableContactPoints, DriverException, OSError) as error:
+        except (NoHostAvailable, DriverException, OSError) as error:
             raise meaning_of(error, server, function) from None
         for session in sessions:
             session.default_fetch_size = None
@@ -95,7 +100,7 @@ def _cluster(server: CassandraServer, function: str) -> Cluster:
     if server.use_tls:
         options["ssl_context"] = _tls_context(server, function)
     if server.cloud_bundle is not None:
-        return Cluster(cloud={"secure_connect_bundle": server.cloud_bundle}, **options)
+        return cluster_of_bundle(server, function, **options)
     return Cluster(list(server.hosts), port=server.port, **options)
 
 
@@ -127,6 +132,11 @@ def meaning_of(error: BaseException, server: CassandraServer, function: str) -> 
     reason = "; ".join(dict.fromkeys(str(cause).strip() for cause in causes)) or type(error).__name__
     if any(isinstance(cause, (cassandra.AuthenticationFailed, Unauthorized)) for cause in causes):
         return PermissionError(f"{where} refused user {server.username!r}: {reason}; check username and password")
+    if "certificate is not valid for" in reason:
+        return ConnectionError(
+            f"{where}: no TLS connection: {reason}; give hosts= the addresses that the certificates name, or pass "
+            "check_hostname=False to trust every certificate of that authority"
+        )
     if any(isinstance(cause, ssl.SSLError) or "certificate" in str(cause).lower() for cause in causes):
         return ConnectionError(f"{where}: no TLS connection: {reason}; check ca_certificate and the client's own")
     if isinstance(error, InvalidRequest):
