@@ -145,6 +145,10 @@ def cassandra_server(
     try:
         yield running
     finally:
+        if folder is None:
+            # A stop takes 3 s, to write out what is removed here.
+            for number in range(nodes):
+                running.kill(number)
         running.stop()
         if folder is None:
             shutil.rmtree(home, ignore_errors=True)
