@@ -11,7 +11,6 @@ import pytest
 from datapipes.catalog.s3_server import resolve
 from datapipes.catalog.s3_transport import object_address, s3_transport
 from datapipes.load.depth import Depth
-from datapipes.load.s3 import load_objects
 from datapipes.load.window import in_flight
 from datapipes.transfer.curl import CurlTransport, Get
 from datapipes.transfer.request import Request
@@ -102,6 +101,7 @@ def test_at_100_ms_the_window_deepens_by_itself(s3):
     depth = Depth()
     with slow_proxy(s3.endpoint_url, delay_s=0.1) as proxy:
         urls = [f"s3://imagenet/{key}" for key in sorted(s3.keys())] * 10
-        stream = load_objects(enumerate(urls), server=s3.server_at(proxy.endpoint_url), depth=depth)
+        transport = s3_transport(s3.server_at(proxy.endpoint_url), "load")
+        stream = in_flight(enumerate(urls), transport, function="load", depth=depth)
         deepest = max(depth.present for _ in stream)
     assert deepest >= 64

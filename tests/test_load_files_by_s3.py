@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 
 from datapipes.catalog.s3_server import S3Server
 from datapipes.iter import IterableWrapper
-from datapipes.load.s3 import S3FileLoader, load_objects
+from datapipes.load.s3 import S3FileLoader
 from datapipes.on_error import Skipped
 
 ODD_KEYS = [
@@ -42,7 +42,7 @@ def sample_bytes(s3):
 
 
 def loaded(urls, server, **options):
-    return [item for _, item in load_objects(enumerate(urls), server=server, **options)]
+    return [item for _, item in S3FileLoader(urls, server=server, **options).flow(enumerate(urls))]
 
 
 @contextmanager
@@ -274,7 +274,7 @@ def test_closing_half_way_leaves_no_thread_and_no_file_open(s3):
     loaded(urls[:9], s3.server)
     before = open_files(), threading.active_count()
     for _ in range(5):
-        stream = load_objects(enumerate(urls), server=s3.server)
+        stream = S3FileLoader(urls, server=s3.server).flow(enumerate(urls))
         next(stream)
         stream.close()
     assert settles(lambda: (open_files(), threading.active_count()) == before)
@@ -301,7 +301,7 @@ def close_in_child(stream):
 
 def test_a_child_that_drops_a_half_read_stream_does_not_disturb_its_parent(s3):
     urls = sample_urls(s3) * 5
-    stream = load_objects(enumerate(urls), server=s3.server)
+    stream = S3FileLoader(urls, server=s3.server).flow(enumerate(urls))
     next(stream)
     child = multiprocessing.get_context("fork").Process(target=close_in_child, args=(stream,))
     child.start()

@@ -14,7 +14,7 @@ from pathlib import Path
 from service_fixtures import ask, new_dataset
 
 from datapipes.catalog.dataset_service import DatasetService
-from datapipes.load.service import load_service_files
+from datapipes.load.service import ServiceFileLoader
 from datapipes.service.fetch import fetch
 from datapipes.service.push import push
 from recipes.local_service import dataset_service
@@ -73,7 +73,7 @@ def test_mixed_clients_lose_nothing(tmp_path):
         fetch("soak", tmp_path / "fetched", server)
         assert {p: (tmp_path / "fetched" / p).read_bytes() for p in expected} == expected
         urls = [f"{service.url}/datasets/soak/files/{path}" for path in sorted(expected)]
-        loaded = [stream.read() for _, (_, stream) in load_service_files(enumerate(urls), server=server)]
+        loaded = [stream.read() for _, stream in ServiceFileLoader(urls, server=server)]
         assert loaded == [expected[path] for path in sorted(expected)]
         with tarfile.open(fileobj=BytesIO(ask(service.url, path="/datasets/pushed").body)) as archive:
             assert {m.name: archive.extractfile(m).read() for m in archive} == {

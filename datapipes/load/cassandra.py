@@ -10,11 +10,11 @@ from datapipes.catalog.cassandra_server import CassandraServer
 from datapipes.catalog.row_source import LABEL_TYPES, RowSource, check_table, find_row_source
 from datapipes.load.cassandra_session import cassandra_sessions
 from datapipes.load.cassandra_transport import CassandraTransport, Patience, Row, RowQueries
-from datapipes.load.depth import Depth
 from datapipes.load.heap import keep_freed_memory
-from datapipes.load.window import REQUEST_TIMEOUT_S, check_window, in_flight
-from datapipes.on_error import OnError, check_on_error
-from datapipes.pipe import LoadPipe, Placed, functional_form
+from datapipes.load.window import REQUEST_TIMEOUT_S
+from datapipes.load.window_pipe import WindowPipe
+from datapipes.on_error import OnError
+from datapipes.pipe import Placed, functional_form
 
 # At 100 ms the rate that a node gives next door takes 60 MB on their way, and as much waiting for its turn:
 # 192 MB let through 0.87 of it, 64 MB 0.5. Next to the cluster 15 MB are used.
@@ -32,7 +32,7 @@ _MAGIC = {
 
 
 @functional_form("load_from_cassandra")
-class CassandraLoader(LoadPipe[Any]):
+class CassandraLoader(WindowPipe[Any]):
     """Keys in, `(key, row)` out, a row being `(label, data)` (functional name: `load_from_cassandra`).
 
     Rows come in the order of their keys, however many are on their way. Several keys of one node are asked for
@@ -91,27 +91,27 @@ class CassandraLoader(LoadPipe[Any]):
         ordered: bool = True,
         on_error: OnError = "raise",
     ) -> None:
-        check_window(self.function, max_in_flight, max_bytes, request_timeout_s)
-        check_on_error(self.function, on_error)
+        super().__init__(
+            source_datapipe,
+            max_in_flight=max_in_flight,
+            max_bytes=max_bytes,
+            request_timeout_s=request_timeout_s,
+            ordered=ordered,
+            on_error=on_error,
+        )
         if connections < 1:
             raise ValueError(f"{self.function}: connections must be at least 1, got {connections}")
         if table is not None:
             check_table(self.function, table)
         if label_type is not None and label_type not in LABEL_TYPES:
             raise ValueError(f"{self.function}: label_type must be one of {', '.join(LABEL_TYPES)}, got {label_type!r}")
-        self.source_datapipe = source_datapipe
         self.server = server
         self.table = table
         self.id_col = id_col
         self.label_col = label_col
         self.data_col = data_col
         self.label_type = label_type
-        self.max_in_flight = max_in_flight
-        self.max_bytes = max_bytes
         self.connections = connections
-        self.request_timeout_s = request_timeout_s
-        self.ordered = ordered
-        self.on_error = on_error
 
     def flow(self, placed: Iterator[Placed]) -> Iterator[Placed]:
         source = self.row_source()
@@ -119,20 +119,13 @@ class CassandraLoader(LoadPipe[Any]):
         with cassandra_sessions(self.server, self.function, self.connections) as sessions:
             queries = RowQueries(sessions[0], source, self.server, self.function)
             transport = CassandraTransport(sessions, queries, self.server, self.function)
-            yield from in_flight(
+            yield from self.through_window(
                 placed,
                 transport,
-                function=self.function,
                 form_requests=transport.form_requests,
                 item_of=lambda key, row: self._item(key, row, source),
                 size_of=_size_of,
-                depth=Depth(self.max_in_flight),
                 backoff=Patience(self.request_timeout_s),
-                max_bytes=self.max_bytes,
-                request_timeout_s=self.request_timeout_s,
-                ordered=self.ordered,
-                batch_size=self.batch_size,
-                on_error=self.on_error,
             )
 
     def row_source(self) -> RowSource:

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from io import BytesIO
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from datapipes.catalog.fsspec_paths import file_system, host_of
 from datapipes.catalog.secret import hide_secrets
-from datapipes.load.depth import Depth
-from datapipes.load.window import MAX_BYTES, REQUEST_TIMEOUT_S, check_window, in_flight
-from datapipes.on_error import OnError, check_on_error
-from datapipes.pipe import LoadPipe, Placed, functional_form
+from datapipes.load.window import MAX_BYTES, REQUEST_TIMEOUT_S
+from datapipes.load.window_pipe import FileLoader
+from datapipes.on_error import OnError
+from datapipes.pipe import functional_form
 from datapipes.transfer.request import Request
 from datapipes.transfer.retry import Transient
 from datapipes.transfer.thread import ThreadTransport
 
 _FUNCTION = "load_files_by_fsspec"
-_MAX_THREADS = 32
 
 
 @functional_form("load_files_by_fsspec")
-class FSSpecFileLoader(LoadPipe[Any]):
+class FSSpecFileLoader(FileLoader):
     """File URLs in, `(url, io.BytesIO)` out, in the same order (functional name: `load_files_by_fsspec`).
 
     Any URL that fsspec knows: `file://`, `memory://`, `http://`, `gs://`, ... or a plain path. Each file is read whole,
@@ -49,6 +47,9 @@ class FSSpecFileLoader(LoadPipe[Any]):
         TimeoutError, ConnectionError: no answer, 7 times.
     """
 
+    function = _FUNCTION
+    deepest = 32
+
     def __init__(
         self,
         source_datapipe: Any,
@@ -60,30 +61,18 @@ class FSSpecFileLoader(LoadPipe[Any]):
         on_error: OnError = "raise",
         **storage_options: Any,
     ) -> None:
-        check_window(_FUNCTION, max_in_flight, max_bytes, request_timeout_s)
-        check_on_error(_FUNCTION, on_error)
-        self.source_datapipe = source_datapipe
-        self.max_in_flight = max_in_flight
-        self.max_bytes = max_bytes
-        self.request_timeout_s = request_timeout_s
-        self.ordered = ordered
-        self.on_error = on_error
+        super().__init__(
+            source_datapipe,
+            max_in_flight=max_in_flight,
+            max_bytes=max_bytes,
+            request_timeout_s=request_timeout_s,
+            ordered=ordered,
+            on_error=on_error,
+        )
         self.storage_options = hide_secrets(storage_options)
 
-    def flow(self, placed: Iterator[Placed]) -> Iterator[Placed]:
-        threads = self.max_in_flight or _MAX_THREADS
-        return in_flight(
-            placed,
-            ThreadTransport(file_reader(self.storage_options), max_threads=threads),
-            function=_FUNCTION,
-            item_of=lambda url, body: (url, BytesIO(body)),
-            depth=Depth(self.max_in_flight, deepest=threads),
-            max_bytes=self.max_bytes,
-            request_timeout_s=self.request_timeout_s,
-            ordered=self.ordered,
-            batch_size=self.batch_size,
-            on_error=self.on_error,
-        )
+    def transport(self) -> ThreadTransport:
+        return ThreadTransport(file_reader(self.storage_options), max_threads=self.max_in_flight or self.deepest)
 
 
 def file_reader(storage_options: Mapping[str, Any]) -> Callable[[Request], list[bytes]]:

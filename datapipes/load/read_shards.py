@@ -11,12 +11,12 @@ from datapipes.catalog.s3_server import S3Server
 from datapipes.catalog.tar_format import TarDamage, read_members
 from datapipes.catalog.tar_keys import TarSampleKey
 from datapipes.load.cached_ranges import MIN_CACHE_BYTES, shard_transport
-from datapipes.load.depth import Depth
 from datapipes.load.tar_samples import Expected, Sample, read_samples
-from datapipes.load.window import REQUEST_TIMEOUT_S, check_window, in_flight
-from datapipes.on_error import OnError, Skipped, check_on_error
+from datapipes.load.window import REQUEST_TIMEOUT_S
+from datapipes.load.window_pipe import WindowPipe
+from datapipes.on_error import OnError, Skipped
 from datapipes.order.blocks import WINDOW_BLOCKS
-from datapipes.pipe import LoadPipe, Placed, functional_form
+from datapipes.pipe import Placed, functional_form
 from datapipes.transfer.request import Request
 
 LOOK_AHEAD = 256 * WINDOW_BLOCKS
@@ -86,7 +86,7 @@ def _not_one(key: TarSampleKey) -> str:
 
 
 @functional_form("read_tar_samples")
-class TarSampleReader(LoadPipe[Any]):
+class TarSampleReader(WindowPipe[Any]):
     """Keys of samples in shards in, the samples out, in that order (functional name: `read_tar_samples`).
 
     >>> import tempfile
@@ -121,6 +121,8 @@ class TarSampleReader(LoadPipe[Any]):
         FileNotFoundError, PermissionError, ConnectionError, TimeoutError: the shard cannot be had.
     """
 
+    function = _FUNCTION
+
     def __init__(
         self,
         source_datapipe: Any,
@@ -134,25 +136,25 @@ class TarSampleReader(LoadPipe[Any]):
         ordered: bool = True,
         on_error: OnError = "raise",
     ) -> None:
-        check_window(_FUNCTION, max_in_flight, max_bytes, request_timeout_s)
-        check_on_error(_FUNCTION, on_error)
+        super().__init__(
+            source_datapipe,
+            max_in_flight=max_in_flight,
+            max_bytes=max_bytes,
+            request_timeout_s=request_timeout_s,
+            ordered=ordered,
+            on_error=on_error,
+        )
         if cache_bytes < MIN_CACHE_BYTES:
             raise ValueError(f"{_FUNCTION}: cache_bytes must be at least {MIN_CACHE_BYTES}, got {cache_bytes}")
-        self.source_datapipe = source_datapipe
         self.server = server
-        self.max_in_flight = max_in_flight
         self.cache_dir = cache_dir
         self.cache_bytes = cache_bytes
-        self.max_bytes = max_bytes
-        self.request_timeout_s = request_timeout_s
-        self.ordered = ordered
-        self.on_error = on_error
 
     def flow(self, placed: Iterator[Placed]) -> Iterator[Placed]:
         first, placed = _peeked(placed)
         if first is None:
             return iter(placed)
-        return in_flight(
+        return self.through_window(
             placed,
             shard_transport(
                 first.shard,
@@ -161,15 +163,8 @@ class TarSampleReader(LoadPipe[Any]):
                 cache_dir=self.cache_dir,
                 cache_bytes=self.cache_bytes,
             ),
-            function=_FUNCTION,
             form_requests=lambda keys: merged_requests(keys, max_bytes=self.max_bytes),
             item_of=sample_of,
-            depth=Depth(self.max_in_flight),
-            max_bytes=self.max_bytes,
-            request_timeout_s=self.request_timeout_s,
-            ordered=self.ordered,
-            batch_size=self.batch_size,
-            on_error=self.on_error,
         )
 
 

@@ -2,57 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from io import BytesIO
 from typing import Any
 
 from datapipes.catalog.s3_server import S3Server
 from datapipes.catalog.s3_transport import s3_transport
-from datapipes.load.depth import Depth
-from datapipes.load.window import MAX_BYTES, REQUEST_TIMEOUT_S, check_window, in_flight
-from datapipes.on_error import OnError, check_on_error
-from datapipes.pipe import LoadPipe, Placed, functional_form
-
-
-def load_objects(
-    placed: Iterable[Placed],
-    *,
-    server: S3Server,
-    max_in_flight: int | None = None,
-    max_bytes: int = MAX_BYTES,
-    request_timeout_s: float = REQUEST_TIMEOUT_S,
-    ordered: bool = True,
-    batch_size: int | None = None,
-    on_error: OnError = "raise",
-    depth: Depth | None = None,
-    function: str = "load_files_by_s3",
-) -> Iterator[Placed]:
-    """`(place, url)` in, `(place, (url, BytesIO))` out; `S3FileLoader` says what the options mean.
-
-    `depth` is for who wants to watch how many requests are in flight; else `max_in_flight` makes one.
-    """
-    yield from in_flight(
-        placed,
-        s3_transport(server, function),
-        function=function,
-        item_of=_as_stream,
-        depth=depth or Depth(max_in_flight),
-        max_bytes=max_bytes,
-        request_timeout_s=request_timeout_s,
-        ordered=ordered,
-        batch_size=batch_size,
-        on_error=on_error,
-    )
-
-
-def _as_stream(url: str, body: bytes) -> tuple[str, BytesIO]:
-    # Shares the bytes: nothing is copied before somebody writes.
-    return url, BytesIO(body)
+from datapipes.load.window import MAX_BYTES, REQUEST_TIMEOUT_S
+from datapipes.load.window_pipe import FileLoader
+from datapipes.on_error import OnError
+from datapipes.pipe import functional_form
+from datapipes.transfer.curl import CurlTransport
 
 
 @functional_form("load_files_by_s3")
-class S3FileLoader(LoadPipe[Any]):
+class S3FileLoader(FileLoader):
     """S3 URLs in, `(url, io.BytesIO)` out, in the same order (functional name: `load_files_by_s3`).
 
     >>> from datapipes.iter import IterableWrapper
@@ -85,6 +48,8 @@ class S3FileLoader(LoadPipe[Any]):
         ConnectionError: the server cannot be reached, or stayed overloaded.
     """
 
+    function = "load_files_by_s3"
+
     def __init__(
         self,
         source_datapipe: Any,
@@ -102,24 +67,15 @@ class S3FileLoader(LoadPipe[Any]):
     ) -> None:
         if request_timeout_ms > 0:
             request_timeout_s = request_timeout_ms / 1000
-        check_window("load_files_by_s3", max_in_flight, max_bytes, request_timeout_s)
-        check_on_error("load_files_by_s3", on_error)
-        self.source_datapipe = source_datapipe
-        self.server = replace(server, region=region) if region else server
-        self.max_in_flight = max_in_flight
-        self.max_bytes = max_bytes
-        self.request_timeout_s = request_timeout_s
-        self.ordered = ordered
-        self.on_error = on_error
-
-    def flow(self, placed: Iterator[Placed]) -> Iterator[Placed]:
-        return load_objects(
-            placed,
-            server=self.server,
-            max_in_flight=self.max_in_flight,
-            max_bytes=self.max_bytes,
-            request_timeout_s=self.request_timeout_s,
-            ordered=self.ordered,
-            batch_size=self.batch_size,
-            on_error=self.on_error,
+        super().__init__(
+            source_datapipe,
+            max_in_flight=max_in_flight,
+            max_bytes=max_bytes,
+            request_timeout_s=request_timeout_s,
+            ordered=ordered,
+            on_error=on_error,
         )
+        self.server = replace(server, region=region) if region else server
+
+    def transport(self) -> CurlTransport:
+        return s3_transport(self.server, self.function)

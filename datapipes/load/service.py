@@ -2,65 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from io import BytesIO
 from typing import Any
 
 import pycurl
 
 from datapipes.catalog.dataset_service import DatasetService, quoted
 from datapipes.catalog.service_requests import service_error
-from datapipes.load.depth import Depth
-from datapipes.load.window import MAX_BYTES, REQUEST_TIMEOUT_S, check_window, in_flight
-from datapipes.on_error import OnError, check_on_error
-from datapipes.pipe import LoadPipe, Placed, functional_form
+from datapipes.load.window import MAX_BYTES, REQUEST_TIMEOUT_S
+from datapipes.load.window_pipe import FileLoader
+from datapipes.on_error import OnError
+from datapipes.pipe import functional_form
 from datapipes.transfer.curl import CurlTransport, Get
 from datapipes.transfer.http_error import HttpAnswer, explain_status
 from datapipes.transfer.request import Request
 
-_FUNCTION = "load_files_by_service"
 
-
-def load_service_files(
-    placed: Iterable[Placed],
-    *,
-    server: DatasetService,
-    max_in_flight: int | None = None,
-    max_bytes: int = MAX_BYTES,
-    request_timeout_s: float = REQUEST_TIMEOUT_S,
-    ordered: bool = True,
-    batch_size: int | None = None,
-    on_error: OnError = "raise",
-) -> Iterator[Placed]:
-    """`(place, url)` in, `(place, (url, BytesIO))` out; `ServiceFileLoader` says what the options mean."""
-    yield from in_flight(
-        placed,
-        service_transport(server),
-        function=_FUNCTION,
-        item_of=_as_stream,
-        depth=Depth(max_in_flight),
-        max_bytes=max_bytes,
-        request_timeout_s=request_timeout_s,
-        ordered=ordered,
-        batch_size=batch_size,
-        on_error=on_error,
-    )
-
-
-def service_transport(server: DatasetService) -> CurlTransport:
+def service_transport(server: DatasetService, function: str) -> CurlTransport:
     """A transport for requests whose key is a file's URL."""
 
     def address(request: Request) -> Get:
         url = request.keys[0]
-        server.headers_for(_FUNCTION, url)
+        server.headers_for(function, url)
         return Get(quoted(url))
 
     def options() -> dict[int, Any]:
-        headers = server.headers_for(_FUNCTION, f"{server.url}/")
+        headers = server.headers_for(function, f"{server.url}/")
         chosen: dict[int, Any] = {pycurl.HTTPHEADER: [f"{name}: {value}" for name, value in headers.items()]}
         return chosen | ({pycurl.CAINFO: server.ca_bundle} if server.ca_bundle else {})
 
-    return CurlTransport(function=_FUNCTION, address=address, options=options, explain=_explain)
+    return CurlTransport(function=function, address=address, options=options, explain=_explain)
 
 
 def _explain(function: str, key: object, answer: HttpAnswer) -> Exception:
@@ -69,12 +39,8 @@ def _explain(function: str, key: object, answer: HttpAnswer) -> Exception:
     return explain_status(function, key, answer)
 
 
-def _as_stream(url: str, body: bytes) -> tuple[str, BytesIO]:
-    return url, BytesIO(body)
-
-
 @functional_form("load_files_by_service")
-class ServiceFileLoader(LoadPipe[Any]):
+class ServiceFileLoader(FileLoader):
     """URLs of a dataset service in, `(url, io.BytesIO)` out, in order (functional name: `load_files_by_service`).
 
     >>> from datapipes.iter import IterableWrapper
@@ -102,6 +68,8 @@ class ServiceFileLoader(LoadPipe[Any]):
         ConnectionError: the service cannot be reached, or stayed overloaded.
     """
 
+    function = "load_files_by_service"
+
     def __init__(
         self,
         source_datapipe: Any,
@@ -113,24 +81,15 @@ class ServiceFileLoader(LoadPipe[Any]):
         ordered: bool = True,
         on_error: OnError = "raise",
     ) -> None:
-        check_window(_FUNCTION, max_in_flight, max_bytes, request_timeout_s)
-        check_on_error(_FUNCTION, on_error)
-        self.source_datapipe = source_datapipe
-        self.server = server
-        self.max_in_flight = max_in_flight
-        self.max_bytes = max_bytes
-        self.request_timeout_s = request_timeout_s
-        self.ordered = ordered
-        self.on_error = on_error
-
-    def flow(self, placed: Iterator[Placed]) -> Iterator[Placed]:
-        return load_service_files(
-            placed,
-            server=self.server,
-            max_in_flight=self.max_in_flight,
-            max_bytes=self.max_bytes,
-            request_timeout_s=self.request_timeout_s,
-            ordered=self.ordered,
-            batch_size=self.batch_size,
-            on_error=self.on_error,
+        super().__init__(
+            source_datapipe,
+            max_in_flight=max_in_flight,
+            max_bytes=max_bytes,
+            request_timeout_s=request_timeout_s,
+            ordered=ordered,
+            on_error=on_error,
         )
+        self.server = server
+
+    def transport(self) -> CurlTransport:
+        return service_transport(self.server, self.function)

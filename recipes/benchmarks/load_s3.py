@@ -21,7 +21,7 @@ import pycurl
 
 from datapipes.catalog.s3_server import S3Server, resolve
 from datapipes.catalog.s3_transport import object_address, signing
-from datapipes.load.s3 import load_objects
+from datapipes.load.s3 import S3FileLoader
 from recipes.benchmarks.harness import Bar, Figures, Table, alternate
 from recipes.sample_images import write_sample_images
 from recipes.servers import LocalS3, put_folder, s3_server
@@ -110,14 +110,15 @@ def server_at(local: LocalS3, endpoint_url: str) -> S3Server:
 
 
 def read_all(server: S3Server, urls: list[str]) -> None:
-    count = sum(1 for _, (_, stream) in load_objects(enumerate(urls), server=server) if stream.getbuffer().nbytes)
+    loaded = S3FileLoader(urls, server=server).flow(enumerate(urls))
+    count = sum(1 for _, (_, stream) in loaded if stream.getbuffer().nbytes)
     assert count == len(urls)
 
 
 def settled_rate(server: S3Server, urls: list[str]) -> float:
     began = time.perf_counter()
     first = settled_at = 0.0
-    for number, _ in enumerate(load_objects(enumerate(urls), server=server)):
+    for number, _ in enumerate(S3FileLoader(urls, server=server).flow(enumerate(urls))):
         now = time.perf_counter()
         if now - began > START_S and not first:
             first, settled_at = number, now

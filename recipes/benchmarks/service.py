@@ -19,8 +19,7 @@ from tempfile import TemporaryDirectory
 
 import pycurl
 
-from datapipes.catalog.dataset_service import DatasetService
-from datapipes.load.service import load_service_files
+from datapipes.load.service import ServiceFileLoader
 from recipes.benchmarks.harness import Bar, Figures, Table, alternate
 from recipes.benchmarks.load_s3 import read_all, server_at
 from recipes.local_process import LocalProcess, free_port
@@ -176,7 +175,7 @@ def peak_memory_mb(pid: int) -> float:
 
 
 def load_all(urls: list[str]) -> None:
-    files = load_service_files(enumerate(urls), server=DatasetService())
+    files = ServiceFileLoader(urls).flow(enumerate(urls))
     assert sum(1 for _, (_, stream) in files if stream.getbuffer().nbytes) == len(urls)
 
 
