@@ -71,16 +71,17 @@ def load_samples(
     keys: Any, store: Store, place: str, args: argparse.Namespace, split: str, classes: ClassMap | None
 ) -> Any:
     """Samples with an image and its class in `cls`."""
+    reading = {"on_error": args.on_error, "request_timeout_s": args.request_timeout}
     if store == "shards":
-        return keys.read_tar_samples(server=args.s3_server, cache_dir=args.cache_dir, on_error=args.on_error)
+        return keys.read_tar_samples(server=args.s3_server, cache_dir=args.cache_dir, **reading)
     if store == "rows":
-        return keys.read_cassandra(server=args.cassandra_server, table=args.tables[split], on_error=args.on_error)
+        return keys.read_cassandra(server=args.cassandra_server, table=args.tables[split], **reading)
     if store == "s3":
-        files = keys.load_files_by_s3(server=args.s3_server, on_error=args.on_error)
+        files = keys.load_files_by_s3(server=args.s3_server, **reading)
     elif store == "service":
-        files = keys.load_files_by_service(server=service_at(place), on_error=args.on_error)
+        files = keys.load_files_by_service(server=service_at(place), **reading)
     else:
-        files = keys.load_files_by_fsspec(on_error=args.on_error)
+        files = keys.load_files_by_fsspec(**reading)
     return files.parse_label(classes=classes)
 
 

@@ -23,6 +23,7 @@ from typing import Literal
 from datapipes.catalog.dataset_service import DatasetService
 from datapipes.catalog.s3_server import S3Server
 from datapipes.catalog.shard_store import is_shard, local_path, manifest_of
+from datapipes.load.window import REQUEST_TIMEOUT_S
 from recipes.cassandra_options import add_server_options, server_from
 from recipes.training_options import parse_training_options, training_parser
 
@@ -51,6 +52,13 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--train-index", type=int, default=0, help="of the split to train on, in a split file")
     group.add_argument("--val-index", type=int, default=1, help="of the split to validate on (default: 1)")
     group.add_argument("--cache-dir", metavar="FOLDER", help="keep what is read of remote shards on the local disk")
+    group.add_argument(
+        "--request-timeout",
+        type=float,
+        default=REQUEST_TIMEOUT_S,
+        metavar="S",
+        help="how long a store may take for an answer; Cassandra's nodes, to come back (default: %(default)g s)",
+    )
     s3 = parser.add_argument_group("S3", "default: as for the AWS command line")
     s3.add_argument("--endpoint-url", metavar="URL", help="of a server that is not AWS")
     s3.add_argument("--region", help="of the bucket")
@@ -66,6 +74,8 @@ def locate(
     for name in ("train_index", "val_index"):
         if getattr(args, name) < 0:
             parser.error(f"--{name.replace('_', '-')} must be at least 0, got {getattr(args, name)}")
+    if args.request_timeout <= 0:
+        parser.error(f"--request-timeout must be above 0, got {args.request_timeout:g}")
     if is_row_file(splits["train"]) and splits["train"] == splits["val"] and args.train_index == args.val_index:
         parser.error(f"--train-index and --val-index are both {args.train_index}; validate on another split")
     args.splits = splits

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import takewhile
 
+import numpy as np
 import pytest
 from cassandra_tables import data_of, fill, keys_of
 from torch.utils.data import DataLoader
 
+from datapipes.catalog.keys import UuidKeys
+from datapipes.catalog.row_file import RowFile, save_row_file
+from datapipes.catalog.row_source import RowSource
 from datapipes.dataset.as_dataset import as_dataset
 from datapipes.iter import IterableWrapper
 from datapipes.load.cassandra_session import cassandra_session
 from recipes.cassandra_server import LocalCassandra, cassandra_server
+from recipes.imagenette import distrib_train_from_cassandra
 
 KEYS = keys_of(400)
+SMALL = "-a resnet10 --image-size 32 -b 8 --workers 1 --no-accel -p 2"
 
 
 @pytest.fixture(scope="module")
@@ -102,15 +113,48 @@ def test_nodes_that_hang_end_the_loader_after_three_deadlines(cluster):
     assert 2.5 < time.monotonic() - start < 12
 
 
-def test_nodes_killed_for_good_end_the_loader_with_their_names_in_time(cluster):
+@pytest.fixture
+def training(cluster, samples, tmp_path) -> Iterator[subprocess.Popen[str]]:
+    """Training by torchrun in two processes with a worker each, from the cluster; more rows than will be read."""
+    running, _ = cluster
+    # Large, so that few of them are fetched ahead of a model that is slow on a CPU.
+    image = next((samples / "train").rglob("*.JPEG")).read_bytes() + bytes(500_000)
+    with cassandra_session(running.server, "test") as session:
+        session.execute("CREATE TABLE IF NOT EXISTS faults.data_images (id uuid PRIMARY KEY, label int, data blob)")
+        insert = session.prepare("INSERT INTO faults.data_images (id, label, data) VALUES (?, 0, ?)")
+        for key in KEYS[:8]:
+            session.execute(insert, (key, image))
+    splits = np.arange(200_000) % 8, np.arange(8)
+    rows = RowFile(UuidKeys.of(KEYS[:8]), RowSource("faults.data_images"), splits, 2)
+    path = str(tmp_path / "split.npz")
+    save_row_file(path, rows)
+    command = [sys.executable, "-u", "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    command += [distrib_train_from_cassandra.__file__, *f"--split-fn {path} {SMALL} --request-timeout 3".split()]
+    environment = {"CASSANDRA_HOSTS": ",".join(running.hosts), "CASSANDRA_PORT": str(running.port)}
+    process = subprocess.Popen(
+        [*command, "--output-dir", str(tmp_path / "run")], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env=os.environ | environment | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_nodes_killed_for_good_end_loader_and_torchrun_with_their_names_in_time(cluster, training):
     running, table = cluster
     up(running, 0, 1)
-    keys = IterableWrapper(KEYS * 20, deepcopy=False)
-    pipe = keys.read_cassandra(server=running.server, table=table, max_in_flight=2, request_timeout_s=5)
+    keys = IterableWrapper(KEYS * 50, deepcopy=False)
+    pipe = keys.read_cassandra(server=running.server, table=table, max_in_flight=2, request_timeout_s=3)
+    before = "".join(takewhile(lambda line: "Epoch: [0]" not in line, training.stdout))
+    assert training.poll() is None, before
     samples = iter(DataLoader(pipe, batch_size=None, num_workers=2))
     next(samples)
     start = time.monotonic()
     up(running)
-    with pytest.raises(ConnectionError, match=r"127\.0\.0\.1, 127\.0\.0\.2, 127\.0\.0\.3 port \d+ is out of reach"):
+    what = r"key [-0-9a-f]{36}( and \d+ more)?: 127\.0\.0\.1, 127\.0\.0\.2, 127\.0\.0\.3 port \d+ is out of reach"
+    with pytest.raises(ConnectionError, match=what):
         list(samples)
     assert time.monotonic() - start < 20
+    said = training.communicate(timeout=40)[0]
+    assert training.returncode == 1
+    assert re.search(f"ConnectionError: read_cassandra: {what}", said), said[-5000:]

@@ -130,6 +130,8 @@ def meaning_of(error: BaseException, server: CassandraServer, function: str) -> 
     where = f"{function}: {server.address}"
     causes = list(causes_of(error))
     reason = "; ".join(dict.fromkeys(str(cause).strip() for cause in causes)) or type(error).__name__
+    if isinstance(error, NoHostAvailable) and not error.errors:
+        reason = "no node is up"
     if any(isinstance(cause, (cassandra.AuthenticationFailed, Unauthorized)) for cause in causes):
         return PermissionError(f"{where} refused user {server.username!r}: {reason}; check username and password")
     if "certificate is not valid for" in reason:

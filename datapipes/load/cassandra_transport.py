@@ -191,7 +191,7 @@ class CassandraTransport:
         if asked is None:
             return None
         if isinstance(rows, Exception):
-            error = self._judged(rows)
+            error = self._judged(rows, list(asked.indices)[part or 0], 1 if part is not None else len(asked.indices))
             if type(error) is Transient:
                 del self._under_way[ticket]
                 return ticket, None, error
@@ -210,9 +210,10 @@ class CassandraTransport:
         del self._under_way[ticket]
         return ticket, asked.results, None
 
-    def _judged(self, error: Exception) -> Exception:
-        """Whether the same query may well succeed if it is sent again."""
-        meant = meaning_of(error, self._server, self._function)
+    def _judged(self, error: Exception, key: Any, count: int) -> Exception:
+        """Whether the same query, for `count` keys from `key` on, may well succeed if it is sent again."""
+        others = f" and {count - 1} more" if count > 1 else ""
+        meant = meaning_of(error, self._server, f"{self._function}: key {key}{others}")
         if isinstance(meant, PermissionError) or isinstance(error, (ErrorMessage, InvalidRequest, ReadFailure)):
             return meant
         overloaded = any(isinstance(cause, OverloadedErrorMessage) for cause in causes_of(error))

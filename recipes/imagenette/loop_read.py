@@ -131,7 +131,7 @@ def parse_options(argv: list[str] | None) -> argparse.Namespace:
     if args.reader != "cassandra" and args.file_root is None:
         parser.error(f"--reader {args.reader} needs --file-root")
     if args.use_gpu and not torch.cuda.is_available():
-        parser.error("--use-gpu: torch finds no GPU here")
+        parser.error("--use-gpu: torch finds no GPU here; leave it out, or see what nvidia-smi and the driver say")
     return args
 
 
