@@ -32,13 +32,13 @@ class ServiceFileLister(Pipe[str]):
         source_datapipe: `http://host:port/datasets/NAME/`, `.../datasets/NAME/files/FOLDER/`, NAME or NAME/FOLDER.
         masks: shell patterns on the base name, any of which may match; with a "/" in it, on the whole URL.
         server: the service's address and token.
-        request_timeout_s: seconds until an unanswered request is sent again; after six it is an error.
+        request_timeout_s: seconds until an unanswered request is sent again; after seven it is an error.
 
     Raises:
         FileNotFoundError: no such data set or folder, or no file in it that matches the masks.
         PermissionError: the service wants a token, or another one.
         ValueError: a source that names no data set.
-        ConnectionError: the service could not be reached in six attempts.
+        ConnectionError: the service could not be reached in seven attempts.
     """
 
     def __init__(

@@ -16,12 +16,12 @@ PAGE = 10_000
 
 
 def connections(server: DatasetService, timeout_s: float, at_once: int = 1) -> urllib3.PoolManager:
-    """Connections to a service; a request is tried six times within about 6 s where another try may help."""
+    """Connections to a service; a request is tried seven times within about 6 s where another try may help."""
     return urllib3.PoolManager(
         maxsize=at_once,
         block=True,
         timeout=Timeout(connect=timeout_s, read=timeout_s),
-        retries=Retry(5, backoff_factor=0.2, backoff_jitter=0.1, status_forcelist=(429, 503), redirect=0),
+        retries=Retry(6, backoff_factor=0.1, backoff_jitter=0.1, status_forcelist=(429, 503), redirect=0),
         ca_certs=server.ca_bundle,
     )
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
-import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 import urllib3
+from tqdm import tqdm
 
 from datapipes.catalog.dataset_service import DatasetFolder, DatasetService
 from datapipes.catalog.service_requests import connections, list_files, service_error
@@ -62,6 +62,32 @@ class Client:
         return answer
 
 
+@dataclass
+class Brought:
+    """What a run did."""
+
+    files: int = 0
+    bytes: int = 0
+    unchanged: int = 0
+
+
+def bring_each(
+    bring: Callable[[Item], tuple[bool, int]], files: Iterable[Item], *, title: str, total: int | None
+) -> Brought:
+    """`bring` every file, side by side; it tells whether the file had to be brought, and its size.
+
+    `total`, their bytes, is for the bar; None shows none.
+    """
+    brought = Brought()
+    with tqdm(total=total, unit="B", unit_scale=True, desc=title, disable=total is None) as bar:
+        for was_new, size in side_by_side(bring, files):
+            brought.files += was_new
+            brought.bytes += size * was_new
+            brought.unchanged += not was_new
+            bar.update(size)
+    return brought
+
+
 def file_address(path: str) -> str:
     return "/files/" + quote(path, safe="/")
 
@@ -86,21 +112,3 @@ def side_by_side(function: Callable[[Item], Result], items: Iterable[Item]) -> I
         finally:
             for future in running:
                 future.cancel()
-
-
-def add_service_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--service",
-        default=os.environ.get("DATASET_SERVICE_URL", "http://localhost:8080"),
-        help="address of the service; by default $DATASET_SERVICE_URL, or http://localhost:8080",
-    )
-    parser.add_argument("--token-file", help="file that holds the token; by default $DATASET_SERVICE_TOKEN")
-
-
-def server_of(args: argparse.Namespace) -> DatasetService:
-    if args.token_file:
-        with open(args.token_file) as file:
-            token = file.read().strip()
-    else:
-        token = os.environ.get("DATASET_SERVICE_TOKEN", "")
-    return DatasetService(args.service, token=token or None)

@@ -8,38 +8,26 @@ A second run fetches only what differs: a file of the same size and time is take
 
 from __future__ import annotations
 
-import argparse
 import base64
 import fcntl
 import hashlib
 import os
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from datapipes.catalog.dataset_service import DatasetService
-from datapipes.service.client import Client, add_service_options, file_address, server_of, side_by_side
+from datapipes.service.client import Brought, Client, bring_each, file_address
+from datapipes.service.command import command_parser, run_command
 
 CHUNK_BYTES = 1 << 20
 UNFINISHED = ".fetch"
 _FUNCTION = "fetch"
 
 
-@dataclass
-class Fetched:
-    """What a run did."""
-
-    files: int = 0
-    bytes: int = 0
-    unchanged: int = 0
-
-
 def fetch(
     dataset: str, folder: str | Path, server: DatasetService, *, checksum: bool = False, progress: bool = False
-) -> Fetched:
+) -> Brought:
     """Make `folder` hold the files of `dataset`. A second process on the same folder waits, then finds them.
 
     Raises:
@@ -51,24 +39,18 @@ def fetch(
     unfinished = target / UNFINISHED
     unfinished.mkdir(parents=True, exist_ok=True)
     client = Client(server, dataset, _FUNCTION)
-    fetched = Fetched()
     with (unfinished / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         total = client.ask("GET", "/summary").json()["bytes"] if progress else None
-        with tqdm(total=total, unit="B", unit_scale=True, desc=dataset, disable=not progress) as bar:
 
-            def bring(file: dict[str, Any]) -> tuple[bool, int]:
-                place = place_of(target, file["path"])
-                if _is_same(client, place, file, checksum):
-                    return False, file["size"]
-                _bring(client, file, place, unfinished)
-                return True, file["size"]
+        def bring(file: dict[str, Any]) -> tuple[bool, int]:
+            place = place_of(target, file["path"])
+            if _is_same(client, place, file, checksum):
+                return False, file["size"]
+            _bring(client, file, place, unfinished)
+            return True, file["size"]
 
-            for was_new, size in side_by_side(bring, client.files()):
-                fetched.files += was_new
-                fetched.bytes += size * was_new
-                fetched.unchanged += not was_new
-                bar.update(size)
+        fetched = bring_each(bring, client.files(), title=dataset, total=total)
         for left in unfinished.glob("*.part"):
             left.unlink()  # of versions that the service no longer has
     return fetched
@@ -150,22 +132,16 @@ def place_of(target: Path, path: str) -> Path:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m datapipes.service.fetch",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("fetch", __doc__)
     parser.add_argument("dataset", metavar="NAME", help="the data set")
     parser.add_argument("folder", metavar="FOLDER", help="where its files go, e.g. /datasets/NAME")
     parser.add_argument("--checksum", action="store_true", help="compare by SHA-256, not by size and time")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
-    add_service_options(parser)
     args = parser.parse_args(argv)
-    try:
-        done = fetch(args.dataset, args.folder, server_of(args), checksum=args.checksum, progress=not args.quiet)
-    except (OSError, ValueError) as error:
-        raise SystemExit(str(error)) from None
-    print(f"{args.folder}: {done.files:,} files fetched ({done.bytes:,} bytes), {done.unchanged:,} unchanged")
+
+    def bring(server: DatasetService) -> Brought:
+        return fetch(args.dataset, args.folder, server, checksum=args.checksum, progress=not args.quiet)
+
+    run_command(bring, args, where=args.folder, done="fetched")
 
 
 if __name__ == "__main__":

@@ -8,32 +8,20 @@ where the first was cut. Files that the folder does not have are left alone.
 
 from __future__ import annotations
 
-import argparse
 import base64
 import hashlib
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from datapipes.catalog.dataset_service import DatasetService
-from datapipes.service.client import Client, add_service_options, file_address, server_of, side_by_side
+from datapipes.service.client import Brought, Client, bring_each, file_address
+from datapipes.service.command import command_parser, run_command
 
 PART_BYTES = 64 << 20
 _FUNCTION = "push"
-
-
-@dataclass
-class Pushed:
-    """What a run did."""
-
-    files: int = 0
-    bytes: int = 0
-    unchanged: int = 0
 
 
 def push(
@@ -43,7 +31,7 @@ def push(
     *,
     part_bytes: int = PART_BYTES,
     progress: bool = False,
-) -> Pushed:
+) -> Brought:
     """Make `dataset` hold the files of `folder`. Links are followed; what is hidden goes too.
 
     Raises:
@@ -58,28 +46,21 @@ def push(
     body = json.dumps({"name": dataset}).encode()
     client.ask("POST", "..", body=body, headers={"Content-Type": "application/json"}, accept=(201, 409))
     there = {file["path"]: file for file in client.files()}
-    pushed = Pushed()
     paths = sorted(_files(source))
     total = sum((source / path).stat().st_size for path in paths) if progress else None
-    with tqdm(total=total, unit="B", unit_scale=True, desc=dataset, disable=not progress) as bar:
 
-        def bring(path: str) -> tuple[bool, int]:
-            size = (source / path).stat().st_size
-            known = there.get(path)
-            if known and known["size"] == size and known["sha256"] == _sha256(source / path):
-                return False, size
-            if size > part_bytes:
-                _send_in_parts(client, source / path, path, size, part_bytes)
-            else:
-                _send(client, (source / path).read_bytes(), path)
-            return True, size
+    def bring(path: str) -> tuple[bool, int]:
+        size = (source / path).stat().st_size
+        known = there.get(path)
+        if known and known["size"] == size and known["sha256"] == _sha256(source / path):
+            return False, size
+        if size > part_bytes:
+            _send_in_parts(client, source / path, path, size, part_bytes)
+        else:
+            _send(client, (source / path).read_bytes(), path)
+        return True, size
 
-        for was_new, size in side_by_side(bring, paths):
-            pushed.files += was_new
-            pushed.bytes += size * was_new
-            pushed.unchanged += not was_new
-            bar.update(size)
-    return pushed
+    return bring_each(bring, paths, title=dataset, total=total)
 
 
 def _send(client: Client, content: bytes, path: str) -> None:
@@ -135,21 +116,15 @@ def _digest_of(digest: bytes) -> dict[str, str]:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m datapipes.service.push",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("push", __doc__)
     parser.add_argument("folder", metavar="FOLDER", help="the files to send")
     parser.add_argument("dataset", metavar="NAME", help="the data set; made if it is not there")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
-    add_service_options(parser)
     args = parser.parse_args(argv)
-    try:
-        done = push(args.folder, args.dataset, server_of(args), progress=not args.quiet)
-    except (OSError, ValueError) as error:
-        raise SystemExit(str(error)) from None
-    print(f"{args.dataset}: {done.files:,} files sent ({done.bytes:,} bytes), {done.unchanged:,} unchanged")
+
+    def bring(server: DatasetService) -> Brought:
+        return push(args.folder, args.dataset, server, progress=not args.quiet)
+
+    run_command(bring, args, where=args.dataset, done="sent")
 
 
 if __name__ == "__main__":
