@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from datapipes.pipe import Placed
+if TYPE_CHECKING:
+    # Imports torch, which a request has no need of.
+    from datapipes.pipe import Placed
 
 
 class Request(NamedTuple):
