@@ -102,7 +102,7 @@ def _whole(
     label = sample.get("cls")
     if label is not None:
         # int() alone would take b"1_0" for 10.
-        if not label.strip().removeprefix(b"-").isdigit():
+        if not label.isdigit() and not label.strip().removeprefix(b"-").isdigit():
             return _bad(sample, shard, start, f"field cls holds {label[:20]!r}, which is no whole number")
         sample["cls"] = int(label)
     return sample
