@@ -24,7 +24,7 @@ class TarDamage(ValueError):
     """An archive that is cut, damaged or of a kind that no sample can be read from."""
 
 
-def read_members(chunks: Iterable[bytes], *, shard: str, start: int = 0, whole: bool = True) -> Iterator[Member]:
+def read_members(chunks: Iterable[bytes], *, shard: str) -> Iterator[Member]:
     """The regular files of an archive with their content, in its order. Directories are passed over.
 
     >>> list(read_members([END_OF_ARCHIVE], shard="empty.tar"))
@@ -33,31 +33,35 @@ def read_members(chunks: Iterable[bytes], *, shard: str, start: int = 0, whole: 
     Args:
         chunks: the archive's bytes, cut anywhere.
         shard: its name, for errors.
-        start: where in the archive `chunks` begin; a member's first header must begin there.
-        whole: the archive's end must come. False reads a range of it, which ends where a member ends.
 
     Raises:
         TarDamage: a cut, a header whose checksum fails, data behind the end, a link or a device.
     """
-    return walk(Bytes(chunks, start), shard=shard, whole=whole)
+    return walk(Bytes(chunks), shard=shard)
 
 
-def walk(stream: Stream, *, shard: str, whole: bool = True, contents: bool = True) -> Iterator[Member]:
-    """As `read_members`; with `contents=False` the headers alone."""
+def walk(stream: Stream, *, shard: str, end: int | None = None, contents: bool = True) -> Iterator[Member]:
+    """As `read_members`, from where `stream` stands.
+
+    Args:
+        end: offset at which to stop, where a member ends; None = the archive's end, which then has to come.
+        contents: False gives the headers alone.
+    """
     take, skip = stream.take, stream.skip
     tail_of_file: Tail | None = None
     tail_of_record: Tail | None = None
     long_name: dict[str, str] = {}
     member_start = stream.position
-    while True:
+    while end is None or stream.position < end:
         if tail_of_file is not None and contents and member_start == stream.position:
-            yield from stream.run(tail_of_file, tail_of_record)
+            members = stream.run(tail_of_file, tail_of_record)
+            yield from members if end is None else _until(end, members, stream)
             member_start = stream.position
+            if member_start == end:
+                return
         header = take(BLOCK)
-        if header == _ZERO_BLOCK and whole:
+        if header == _ZERO_BLOCK and end is None:
             _check_end(stream, shard)
-            return
-        if not header and not whole:
             return
         if len(header) < BLOCK:
             raise TarDamage(f"{shard}: cut at offset {stream.position}, before the two zero blocks; {_AGAIN}")
@@ -90,6 +94,13 @@ def walk(stream: Stream, *, shard: str, whole: bool = True, contents: bool = Tru
         skip(-size % BLOCK)
         yield name, member_start, offset, size, content
         member_start = stream.position
+
+
+def _until(end: int, members: Iterator[Member], stream: Stream) -> Iterator[Member]:
+    for member in members:
+        yield member
+        if stream.position >= end:
+            return
 
 
 def _checked_size(header: bytes, shard: str, offset: int) -> int:

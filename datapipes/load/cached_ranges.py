@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
 from datapipes.catalog.s3_server import S3Server
 from datapipes.load.part_files import PartFiles
-from datapipes.load.shard_ranges import ShardRange, cut_body, range_of, range_transport
+from datapipes.load.shard_ranges import ResultsOf, ShardRange, cut_body, range_of, range_transport
 from datapipes.transfer.request import Request, Transport
 
 PART_BYTES = 4 << 20
@@ -38,8 +38,9 @@ class CachedRanges:
     is connected before something is missing.
     """
 
-    def __init__(self, files: PartFiles, connect: Callable[[], Transport]) -> None:
+    def __init__(self, files: PartFiles, connect: Callable[[], Transport], results_of: ResultsOf = cut_body) -> None:
         self._files = files
+        self._results_of = results_of
         self._connect = connect
         self._inner: Transport | None = None
         self._tickets = count()
@@ -143,29 +144,44 @@ class CachedRanges:
         for ticket, (request, missing) in list(self._asked.items()):
             if missing:
                 continue
-            body = self._body(request, missing)
-            if body is not None:
+            results = self._results(request, missing)
+            if results is not None:
                 del self._asked[ticket]
-                answers.append((ticket, cut_body(request, body), None))
+                answers.append((ticket, results, None))
         if self._fresh:
             wanted = {part for request, _ in self._asked.values() for part in parts_of(request)}
             self._fresh = {part: content for part, content in self._fresh.items() if part in wanted}
         return answers
 
-    def _body(self, request: Request, missing: set[Part]) -> bytes | None:
-        """The bytes asked for; None where a part has gone meanwhile, which is then fetched again."""
+    def _results(self, request: Request, missing: set[Part]) -> Sequence[Any] | None:
+        """What the request's keys get; None where a part has gone or gone bad, which is then fetched again."""
+        # What the reader verifies by checksums of its own is verified here only if that fails.
+        sure = any(key.checksums is None for key in request.keys)
+        body = self._body(request, missing, verify=sure)
+        if body is None:
+            return None
+        results = self._results_of(request, body)
+        if sure or not any(isinstance(result, Exception) for result in results):
+            return results
+        body = self._body(request, missing, verify=True)
+        return None if body is None else results
+
+    def _body(self, request: Request, missing: set[Part], *, verify: bool) -> bytes | None:
+        """The bytes asked for; None where a part is not there or not sound, and asked for again."""
         _, start, end = range_of(request)
         pieces = []
         for part in parts_of(request):
             first, last = max(start, part.start) - part.start, min(end, part.end) - part.start
             fresh = self._fresh.get(part)
-            piece = fresh[first:last] if fresh is not None else self._files.read(part.name, first, last)
+            piece = fresh[first:last] if fresh is not None else self._files.read(part.name, first, last, verify=verify)
             if piece is None:
                 missing.add(part)
                 self._get(part)
             else:
                 pieces.append(piece)
-        return None if missing else b"".join(pieces)
+        if missing:
+            return None
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def cancel(self, ticket: int) -> None:
         _, missing = self._asked.pop(ticket, (None, set()))
@@ -199,7 +215,14 @@ def parts_of(request: Request) -> list[Part]:
 
 
 def shard_transport(
-    shard: str, *, server: S3Server, function: str, cache_dir: str | None, cache_bytes: float, in_pieces: bool = False
+    shard: str,
+    *,
+    server: S3Server,
+    function: str,
+    cache_dir: str | None,
+    cache_bytes: float,
+    results_of: ResultsOf = cut_body,
+    in_pieces: bool = False,
 ) -> Transport:
     """The transport for `shard` and others in the same store, with a cache in front of it if asked for."""
 
@@ -207,5 +230,5 @@ def shard_transport(
         return range_transport(shard, server=server, function=function)
 
     if cache_dir is None:
-        return range_transport(shard, server=server, function=function, in_pieces=in_pieces)
-    return CachedRanges(PartFiles(cache_dir, int(cache_bytes)), connect)
+        return range_transport(shard, server=server, function=function, results_of=results_of, in_pieces=in_pieces)
+    return CachedRanges(PartFiles(cache_dir, int(cache_bytes)), connect, results_of)

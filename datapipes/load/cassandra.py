@@ -10,7 +10,6 @@ from datapipes.catalog.cassandra_server import CassandraServer
 from datapipes.catalog.row_source import LABEL_TYPES, RowSource, check_table, find_row_source
 from datapipes.load.cassandra_session import cassandra_sessions
 from datapipes.load.cassandra_transport import CassandraTransport, Patience, Row, RowQueries
-from datapipes.load.heap import keep_freed_memory
 from datapipes.load.window import REQUEST_TIMEOUT_S
 from datapipes.load.window_pipe import WindowPipe
 from datapipes.on_error import OnError
@@ -115,7 +114,6 @@ class CassandraLoader(WindowPipe[Any]):
 
     def flow(self, placed: Iterator[Placed]) -> Iterator[Placed]:
         source = self.row_source()
-        keep_freed_memory()
         with cassandra_sessions(self.server, self.function, self.connections) as sessions:
             queries = RowQueries(sessions[0], source, self.server, self.function)
             transport = CassandraTransport(sessions, queries, self.server, self.function)

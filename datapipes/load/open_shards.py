@@ -43,7 +43,7 @@ class TarShardReader(LoadPipe[Any]):
     Args:
         source_datapipe: shards, or folders of them; a folder with a manifest is the shards in it.
         server: of `s3://` URLs; by default what the AWS command line would use.
-        interleave: how many shards are read side by side. Memory: a part of each, 512 KiB or, remote, 4 MiB.
+        interleave: how many shards are read side by side. Memory: a part of each, 512 KiB or, remote, 8 MiB.
         checksums: verify contents against the index where there is one. Costs a request a shard if remote.
         max_bytes: bound on what is on its way from a remote store, in this process.
         cache_dir: a local folder that keeps what was fetched, in parts of 4 MiB with checksums. The processes of

@@ -8,9 +8,11 @@ from itertools import chain
 from typing import Any
 
 from datapipes.catalog.s3_server import S3Server
-from datapipes.catalog.tar_format import TarDamage, read_members
+from datapipes.catalog.tar_format import TarDamage, walk
 from datapipes.catalog.tar_keys import TarSampleKey
+from datapipes.catalog.tar_stream import Bytes
 from datapipes.load.cached_ranges import MIN_CACHE_BYTES, shard_transport
+from datapipes.load.shard_ranges import range_of
 from datapipes.load.tar_samples import Expected, Sample, read_samples
 from datapipes.load.window import REQUEST_TIMEOUT_S
 from datapipes.load.window_pipe import WindowPipe
@@ -65,20 +67,39 @@ def _request(group: list[Placed]) -> Request:
     return Request(places, keys)
 
 
-def sample_of(key: TarSampleKey, content: bytes) -> Sample:
-    """The one sample in these bytes of a shard.
+def samples_of(request: Request, body: bytes) -> list[Sample | Exception]:
+    """The sample of each key of a request, or what is wrong with it, out of the bytes that the keys span."""
+    _, first, _ = range_of(request)
+    samples: list[Sample | Exception] = []
+    for key in request.keys:
+        try:
+            samples.append(sample_of(key, body, first))
+        except Exception as error:
+            samples.append(error)
+    return samples
+
+
+def sample_of(key: TarSampleKey, body: bytes, first: int) -> Sample:
+    """The one sample that `key` names in a shard's bytes from `first` on.
 
     Raises:
-        TarDamage: they are not the sample that the index says, or are damaged.
+        TarDamage: what is there is not the sample that the index says, or is damaged.
     """
     expected = None if key.checksums is None else Expected([key.name], [key.checksums])
-    members = read_members([content], shard=key.shard, start=key.start, whole=False)
-    samples = list(read_samples(members, shard=key.shard, expected=expected))
-    if len(samples) != 1 or isinstance(samples[0], Skipped):
+    # Read where it lies among its neighbours: to cut it out first would copy it twice.
+    stream = Bytes([body], first)
+    stream.skip(key.start - first)
+    samples = list(read_samples(walk(stream, shard=key.shard, end=key.end), shard=key.shard, expected=expected))
+    if stream.position != key.end or len(samples) != 1 or isinstance(samples[0], Skipped):
         raise TarDamage(samples[0].reason if samples and type(samples[0]) is Skipped else _not_one(key))
     if samples[0]["__key__"] != key.name:
         raise TarDamage(_not_one(key))
     return samples[0]
+
+
+def bytes_in(sample: Sample) -> int:
+    """How much of `max_bytes` a sample takes."""
+    return sum(len(content) for content in sample.values() if type(content) is bytes)
 
 
 def _not_one(key: TarSampleKey) -> str:
@@ -162,9 +183,11 @@ class TarSampleReader(WindowPipe[Any]):
                 function=_FUNCTION,
                 cache_dir=self.cache_dir,
                 cache_bytes=self.cache_bytes,
+                results_of=samples_of,
             ),
             form_requests=lambda keys: merged_requests(keys, max_bytes=self.max_bytes),
-            item_of=sample_of,
+            item_of=lambda key, sample: sample,
+            size_of=bytes_in,
         )
 
 

@@ -20,8 +20,9 @@ from datapipes.load.window import in_flight
 from datapipes.pipe import Placed
 from datapipes.transfer.request import Transport
 
-PART_BYTES = 4 << 20
-"""Eight of them hide 100 ms at 300 MB/s, and the window asks for more where that pays."""
+PART_BYTES = 8 << 20
+"""Eight of them hide 100 ms at 600 MB/s. A server spends some 300 us on a request: 7 us of CPU for each 110 KB in
+parts of 4 MiB, and half of that in these."""
 
 
 class Known(NamedTuple):

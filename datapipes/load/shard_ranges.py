@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from datapipes.catalog.s3_server import S3Server, parse_s3_url, resolve
 from datapipes.catalog.s3_transport import s3_transport
@@ -23,6 +23,8 @@ class ShardRange(NamedTuple):
     end: int
     shard_bytes: int = 0
     version: str = ""
+    checksums: None = None
+    """None is known of these bytes, so that a cache has to verify its own."""
 
     def __str__(self) -> str:
         return f"{self.shard}: bytes {self.start} to {self.end}"
@@ -52,6 +54,10 @@ class Pieces:
         return Pieces([b"".join(self._pieces)[stretch]])
 
 
+ResultsOf: TypeAlias = Callable[[Request, Any], Sequence[Any]]
+"""What a request's keys get of the bytes that they span; an exception is the error of its key."""
+
+
 def range_of(request: Request) -> tuple[str, int, int]:
     """The bytes to fetch for a request: what its keys span, all in one shard."""
     keys = request.keys
@@ -66,16 +72,19 @@ def cut_body(request: Request, body: Any) -> Sequence[Any]:
     return [body[key.start - first : key.end - first] for key in request.keys]
 
 
-def range_transport(shard: str, *, server: S3Server, function: str, in_pieces: bool = False) -> Transport:
+def range_transport(
+    shard: str, *, server: S3Server, function: str, results_of: ResultsOf = cut_body, in_pieces: bool = False
+) -> Transport:
     """The transport for ranges of `shard` and of others that are kept in the same way.
 
     S3 and HTTP go through libcurl. A local file is read in this thread, for the kernel reads ahead on request;
     any other file system is read in threads.
 
     Args:
+        results_of: by default the bytes of each key.
         in_pieces: libcurl's answers may be `Pieces`; requests must be for one key each.
     """
-    options: dict[str, Any] = {"results_of": cut_body} | ({"join": Pieces} if in_pieces else {})
+    options: dict[str, Any] = {"results_of": results_of} | ({"join": Pieces} if in_pieces else {})
     if shard.startswith("s3://"):
         endpoint = resolve(server)
 
@@ -87,8 +96,8 @@ def range_transport(shard: str, *, server: S3Server, function: str, in_pieces: b
     if shard.startswith(("http://", "https://")):
         return CurlTransport(function=function, address=_http_range, **options)
     if local_path(shard) is not None:
-        return LocalRanges(function)
-    return ThreadTransport(_FsspecRanges(function), max_threads=16)
+        return LocalRanges(function, results_of)
+    return ThreadTransport(_FsspecRanges(function, results_of), max_threads=16)
 
 
 def _http_range(request: Request) -> Get:
@@ -99,8 +108,9 @@ def _http_range(request: Request) -> Get:
 class LocalRanges:
     """Files of this machine. A request starts the kernel's read-ahead and is read when it is asked for."""
 
-    def __init__(self, function: str) -> None:
+    def __init__(self, function: str, results_of: ResultsOf) -> None:
         self._function = function
+        self._results_of = results_of
         self._files: dict[str, int] = {}
         self._asked: dict[int, Request] = {}
 
@@ -118,7 +128,7 @@ class LocalRanges:
         ticket, request = next(iter(self._asked.items()))
         del self._asked[ticket]
         try:
-            return [(ticket, cut_body(request, self._read(*range_of(request))), None)]
+            return [(ticket, self._results_of(request, self._read(*range_of(request))), None)]
         except Exception as error:
             return [(ticket, None, error)]
 
@@ -156,8 +166,9 @@ def cut_short(function: str, shard: str, found: int, end: int) -> OSError:
 
 
 class _FsspecRanges:
-    def __init__(self, function: str) -> None:
+    def __init__(self, function: str, results_of: ResultsOf) -> None:
         self._function = function
+        self._results_of = results_of
 
     def __call__(self, request: Request) -> Sequence[Any]:
         import fsspec
@@ -170,4 +181,4 @@ class _FsspecRanges:
             raise Transient(error) from None
         if len(body) != end - start:
             raise cut_short(self._function, shard, start + len(body), end)
-        return cut_body(request, body)
+        return self._results_of(request, body)

@@ -9,6 +9,7 @@ from typing import Any
 
 from datapipes.load.depth import Depth
 from datapipes.load.flight import PASSED, Flight
+from datapipes.load.heap import keep_freed_memory
 from datapipes.on_error import OnError, settle
 from datapipes.pipe import Placed
 from datapipes.transfer.request import Request, Transport, request_each
@@ -74,6 +75,7 @@ def in_flight(
             their samples.
         on_error: what a key becomes that cannot be had.
     """
+    keep_freed_memory()
     flight = Flight(
         placed,
         transport,
