@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import takewhile
 
 import numpy as np
 import pytest
+from cassandra import ConsistencyLevel, ReadTimeout, Unavailable
+from cassandra.query import SimpleStatement
 from cassandra_tables import data_of, fill, keys_of
+from settling import settles
 from torch.utils.data import DataLoader
+from torchrun import Torchrun
 
 from datapipes.catalog.keys import UuidKeys
 from datapipes.catalog.row_file import RowFile, save_row_file
@@ -38,6 +38,8 @@ def cluster() -> Iterator[tuple[LocalCassandra, str]]:
             replication = "{'class': 'SimpleStrategy', 'replication_factor': 2}"
             session.execute(f"CREATE KEYSPACE faults WITH replication = {replication}", timeout=60)
             fill(session, "faults.data_train", KEYS)
+        # The commit log is written out every 100 ms.
+        time.sleep(0.5)
         yield running, "faults.data_train"
 
 
@@ -82,6 +84,28 @@ def test_a_node_of_three_killed_under_a_running_loader_costs_no_sample(cluster):
     check(list(epoch_of(cluster)))
 
 
+def test_a_node_of_three_that_crashed_comes_back_with_its_rows(cluster):
+    running, table = cluster
+    assert running.hosts == ("127.0.0.1", "127.0.0.2", "127.0.0.3")
+    running.kill(2)
+    assert not running.nodes[2].running
+    running.start(2)
+    every = SimpleStatement(f"SELECT id FROM {table}", consistency_level=ConsistencyLevel.ALL)
+    with running.session("127.0.0.3") as session:
+        assert len(list(retried(lambda: session.execute(every)))) == len(KEYS)
+
+
+def retried(query):
+    """A node that has just come back is not yet known to every other."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return query()
+        except (ReadTimeout, Unavailable):
+            if time.monotonic() > deadline:
+                raise
+
+
 def test_the_only_nodes_stopped_and_started_again_cost_no_sample(cluster):
     running, _ = cluster
     up(running, 0, 1)
@@ -114,7 +138,7 @@ def test_nodes_that_hang_end_the_loader_after_three_deadlines(cluster):
 
 
 @pytest.fixture
-def training(cluster, samples, tmp_path) -> Iterator[subprocess.Popen[str]]:
+def training(cluster, samples, tmp_path) -> Iterator[Torchrun]:
     """Training by torchrun in two processes with a worker each, from the cluster; more rows than will be read."""
     running, _ = cluster
     # Large, so that few of them are fetched ahead of a model that is slow on a CPU.
@@ -128,16 +152,12 @@ def training(cluster, samples, tmp_path) -> Iterator[subprocess.Popen[str]]:
     rows = RowFile(UuidKeys.of(KEYS[:8]), RowSource("faults.data_images"), splits, 2)
     path = str(tmp_path / "split.npz")
     save_row_file(path, rows)
-    command = [sys.executable, "-u", "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    command += [distrib_train_from_cassandra.__file__, *f"--split-fn {path} {SMALL} --request-timeout 3".split()]
+    command = ["--standalone", "--nproc_per_node=2", distrib_train_from_cassandra.__file__]
+    command += [*f"--split-fn {path} {SMALL} --request-timeout 3".split(), "--output-dir", str(tmp_path / "run")]
     environment = {"CASSANDRA_HOSTS": ",".join(running.hosts), "CASSANDRA_PORT": str(running.port)}
-    process = subprocess.Popen(
-        [*command, "--output-dir", str(tmp_path / "run")], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env=os.environ | environment | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"},
-    )  # fmt: skip
+    process = Torchrun(command, tmp_path / "log", environment=environment)
     yield process
     process.kill()
-    process.communicate()
 
 
 def test_nodes_killed_for_good_end_loader_and_torchrun_with_their_names_in_time(cluster, training):
@@ -145,8 +165,8 @@ def test_nodes_killed_for_good_end_loader_and_torchrun_with_their_names_in_time(
     up(running, 0, 1)
     keys = IterableWrapper(KEYS * 50, deepcopy=False)
     pipe = keys.read_cassandra(server=running.server, table=table, max_in_flight=2, request_timeout_s=3)
-    before = "".join(takewhile(lambda line: "Epoch: [0]" not in line, training.stdout))
-    assert training.poll() is None, before
+    assert settles(lambda: "Epoch: [0]" in training.output or training.poll() is not None, within_s=120)
+    assert training.poll() is None, training.output
     samples = iter(DataLoader(pipe, batch_size=None, num_workers=2))
     next(samples)
     start = time.monotonic()
@@ -155,6 +175,5 @@ def test_nodes_killed_for_good_end_loader_and_torchrun_with_their_names_in_time(
     with pytest.raises(ConnectionError, match=what):
         list(samples)
     assert time.monotonic() - start < 20
-    said = training.communicate(timeout=40)[0]
-    assert training.returncode == 1
-    assert re.search(f"ConnectionError: read_cassandra: {what}", said), said[-5000:]
+    assert training.wait(40) == 1
+    assert re.search(f"ConnectionError: read_cassandra: {what}", training.output), training.output[-5000:]

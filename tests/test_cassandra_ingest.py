@@ -81,6 +81,12 @@ def test_masks_are_labels_and_tables_may_have_none(cassandra, samples, tables, t
         write_images(images, masked, cassandra.server)
 
 
+def test_filling_tables_imports_no_torch():
+    """Each of Spark's workers would pay for it."""
+    program = f"import sys; sys.path.insert(0, {str(RECIPES)!r}); import extract_serial, extract_spark; "
+    subprocess.run([sys.executable, "-c", program + "assert 'torch' not in sys.modules"], check=True)
+
+
 @pytest.mark.parametrize("img_format", ["JPEG", "PNG", "TIFF"])
 def test_images_are_converted_to_rgb_with_the_shorter_side_as_asked(tmp_path, img_format):
     Image.new("RGBA", (90, 60), (200, 10, 10, 128)).save(tmp_path / "a.png")

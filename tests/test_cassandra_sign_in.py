@@ -13,21 +13,17 @@ from datapipes.catalog.row_source import RowSource
 from datapipes.iter import IterableWrapper
 from datapipes.prepare.metadata import read_metadata
 from recipes.cassandra_options import add_server_options, server_from
-from recipes.cassandra_server import cassandra_server
 from recipes.certificates import write_certificates
 
 KEYS = keys_of(200)
 
 
 @pytest.fixture(scope="module")
-def secured():
+def secured(secure_cassandra):
     """A server that wants a password and, over TLS alone, a client's certificate whose key has a password too."""
-    options = {"username": "reader", "password": "hunter2", "tls": True, "client_key_password": "hunter3"}
-    # Reached by every address of this machine, of which the certificate names one.
-    settings = {"rpc_address": "0.0.0.0", "broadcast_rpc_address": "127.0.0.1"}
-    with cassandra_server(**options, settings=settings) as running, keyspace(running.server) as (name, session):
+    with keyspace(secure_cassandra.server) as (name, session):
         fill(session, f"{name}.data_train", KEYS, size=40_000)
-        yield running.server, f"{name}.data_train"
+        yield secure_cassandra.server, f"{name}.data_train"
 
 
 def read(server, table):
@@ -44,7 +40,7 @@ def test_password_and_certificate_open_the_door_in_spawned_workers_too(secured):
 @pytest.mark.parametrize(
     ("change", "error", "what"),
     [
-        ({"password": "wrong"}, PermissionError, r"refused user 'reader': .*; check username and password"),
+        ({"password": "wrong"}, PermissionError, r"refused user 'me': .*; check username and password"),
         ({"client_key_password": "wrong"}, ValueError, "the certificates .* cannot be used: .*the key's password"),
         ({"client_certificate": None, "client_key": None, "client_key_password": None}, ConnectionError, ""),
         ({"ca_certificate": "/no/such.pem"}, ValueError, r"the certificates /no/such\.pem, .* cannot be used"),

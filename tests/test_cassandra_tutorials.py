@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from torchrun import Torchrun
 
 from datapipes.catalog.row_file import load_row_file
 from datapipes.load.cassandra_session import cassandra_session
@@ -53,9 +54,15 @@ def commands_of(page: str, replacements: dict[str, str]) -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
-def run(command: str, capsys: pytest.CaptureFixture[str]) -> str:
+def run(command: str, capsys: pytest.CaptureFixture[str], folder: Path) -> str:
     """Run a command as bash would, Python's in this process, which has imported torch already."""
     words = shlex.split(command)
+    if words[0] == "torchrun":
+        log = folder / "torchrun.log"
+        log.unlink(missing_ok=True)
+        started = Torchrun(words[1:], log)
+        assert started.wait(120) == 0, started.output
+        return started.output
     if words[0] == "python3":
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys, "argv", words[1:])
@@ -70,8 +77,10 @@ def run(command: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @pytest.fixture
-def spark(tmp_path) -> Iterator[str]:
+def spark(tmp_path, monkeypatch) -> Iterator[str]:
     """A Spark master with one worker; its URL."""
+    # The serial collector and the first compiler alone: half the CPU for each of six short-lived Javas.
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
     port, ui_port = free_port(), free_port()
     command = ["spark-class", "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1"]
 
@@ -108,7 +117,7 @@ def test_the_imagenette_tutorial_runs_from_top_to_bottom(folder, samples, spark,
         "parallelism=10": "parallelism=2 --conf spark.driver.host=127.0.0.1 --conf spark.ui.enabled=false",
     }
     commands = commands_of("imagenette.md", replacements)
-    said = {command: run(command, capsys) for command in commands}
+    said = {command: run(command, capsys, folder) for command in commands}
     for command, output in said.items():
         if "extract_s" in command:
             images = 48 if "subdir=train" in command else 12
@@ -125,7 +134,7 @@ def test_the_imagenette_tutorial_runs_from_top_to_bottom(folder, samples, spark,
 def test_the_split_file_tutorial_runs_from_top_to_bottom(folder, samples, capsys):
     sizes = []
     for command in commands_of("split_file.md", {"/tmp/imagenette2-320": str(samples)}):
-        said = run(command, capsys)
+        said = run(command, capsys, folder)
         if "--help" in command:
             for option in ("-k, --keyspace", "-s, --table-suffix", "-i, --id-col", "-d, --data-col", "-l, --label-col",
                            "-t, --label-type", "--metadata-ifn", "--metadata-ofn", "-o, --split-ofn",

@@ -7,8 +7,6 @@ import re
 import shlex
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +16,7 @@ import psutil
 import pytest
 import torch
 from torch.utils.data import DataLoader
+from torchrun import Torchrun
 from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
 
@@ -29,7 +28,6 @@ from recipes.sample_images import write_sample_images
 from recipes.transforms import DEVIATION, MEAN, image_transform
 
 SCRIPT = Path(distrib_train_from_file.__file__)
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts=1"]
 # 48 images are a whole number of global batches of 2, 4 and 6 from each place at which a checkpoint is written.
 OPTIONS = "-a resnet10 --image-size 64 -b 2 --lr 0.1 --epochs 2 -p 1 --checkpoint-freq 3 --workers {workers}"
 TIMEOUT_S = 120
@@ -53,20 +51,13 @@ class Training:
 
     def __init__(self, images: Path, folder: Path, processes: int, *options: str, workers: int = 0) -> None:
         self.folder = folder
-        self.log_path = folder.with_suffix(".log")
-        launcher = [*TORCHRUN, f"--nproc_per_node={processes}"] if processes > 1 else [sys.executable]
-        command = [*launcher, str(SCRIPT), str(images), "--output-dir", str(folder)]
-        with open(self.log_path, "wb") as log:
-            self.process = subprocess.Popen(
-                [*command, *OPTIONS.format(workers=workers).split(), *options],
-                env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"},
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
+        launcher = ["--standalone", "--max-restarts=1", f"--nproc_per_node={processes}"]
+        command = [*launcher, SCRIPT, images, "--output-dir", folder, *OPTIONS.format(workers=workers).split()]
+        self.process = Torchrun([*command, *options], folder.with_suffix(".log"))
 
     @property
     def output(self) -> str:
-        return self.log_path.read_text(errors="replace")
+        return self.process.output
 
     def wait_for(self, text: str, times: int = 1) -> None:
         deadline = time.monotonic() + TIMEOUT_S
@@ -81,15 +72,15 @@ class Training:
 
     def rank(self, number: int) -> psutil.Process:
         """The process of one rank."""
-        children = psutil.Process(self.process.pid).children()
-        return next(child for child in children if child.environ().get("RANK") == str(number))
+        return next(child for child in self.process.children() if child.environ().get("RANK") == str(number))
 
-    def kill(self) -> Run:
+    def kill(self, ranks: list[psutil.Process]) -> Run:
         """End torchrun and the training processes with no chance to clean up; their workers have to see it."""
-        agent = psutil.Process(self.process.pid)
-        ranks = agent.children()
+        # The search for workers takes longer than a step of training.
+        for rank in ranks:
+            rank.suspend()
         workers = [worker for rank in ranks for worker in rank.children(recursive=True)]
-        for each in [agent, *ranks]:
+        for each in [self.process, *ranks]:
             each.kill()
         deadline = time.monotonic() + TIMEOUT_S
         while any(is_alive(worker) for worker in workers):
@@ -113,33 +104,44 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Two epochs by two processes, without an interruption."""
-    return Training(images, tmp_path_factory.mktemp("whole") / "run", 2).finished()
+def started(images: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Training]:
+    """Two epochs by two processes, twice: for `whole` and `interrupted`, side by side, for both wait a lot."""
+    folders = [tmp_path_factory.mktemp(name) / "run" for name in ("whole", "interrupted")]
+    return [Training(images, folder, 2, workers=workers) for workers, folder in enumerate(folders)]
 
 
 @pytest.fixture(scope="module")
-def interrupted(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The same, told to stop in epoch 0, started again by torchrun, and killed in epoch 1."""
-    training = Training(images, tmp_path_factory.mktemp("interrupted") / "run", 2, workers=1)
+def interrupted(started: list[Training]) -> Run:
+    """Told to stop in epoch 0, started again by torchrun, and killed in epoch 1."""
+    training = started[1]
     training.wait_for("Epoch: [0][ 4/12]")
     # The whole process group, workers included, as Slurm and systemd do.
     os.killpg(training.rank(1).pid, signal.SIGTERM)
     training.wait_for("Resumed from")
+    ranks = training.process.children()
     training.wait_for("Epoch: [1][ 4/12]")
-    return training.kill()
+    return training.kill(ranks)
 
 
-@pytest.fixture
-def resume(images: Path, interrupted: Run, tmp_path: Path) -> Callable[..., Run]:
-    """Go on from a copy of what the killed run left behind."""
+@pytest.fixture(scope="module")
+def whole(started: list[Training], interrupted: Run) -> Run:
+    """Without an interruption."""
+    return started[0].finished()
 
-    def resume(processes: int, *options: str) -> Run:
-        folder = tmp_path / "resumed"
+
+# What NVIDIA's script is called with; it must not change how a CPU trains.
+NVIDIA = ["--dali_cpu", "--loss-scale", "128.0", "--opt-level", "O2"]
+
+
+@pytest.fixture(scope="module")
+def resuming(images: Path, interrupted: Run, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Training]:
+    """Copies of what the killed run left behind, gone on from by so many processes, side by side."""
+    under_way = {}
+    for processes in (2, 3):
+        folder = tmp_path_factory.mktemp("resumed") / "run"
         shutil.copytree(interrupted.folder, folder)
-        return Training(images, folder, processes, "--resume", str(folder), *options).finished()
-
-    return resume
+        under_way[processes] = Training(images, folder, processes, "--resume", str(folder), *NVIDIA)
+    return under_way
 
 
 def test_a_run_trains_validates_and_writes_checkpoints(whole):
@@ -182,12 +184,16 @@ def test_a_stop_is_agreed_on_and_torchrun_goes_on_where_it_was(interrupted):
 
 @pytest.mark.parametrize("processes", [1, 2, 3])
 def test_a_killed_run_resumes_with_any_number_of_processes_and_each_sample_is_seen_once(
-    processes, interrupted, resume, whole
+    processes, interrupted, resuming, alone, whole, images, tmp_path, capsys
 ):
     place = interrupted.checkpoint["position"]["place"]
     assert interrupted.checkpoint["epoch"] == 1 and place in (12, 24, 36)
-    # What NVIDIA's script is called with; it must not change how a CPU trains.
-    resumed = resume(processes, "--dali_cpu", "--loss-scale", "128.0", "--opt-level", "O2")
+    if processes == 1:
+        folder = shutil.copytree(interrupted.folder, tmp_path / "run")
+        alone(images, "--resume", str(folder), *NVIDIA)
+        resumed = Run(folder, capsys.readouterr().out, 0)
+    else:
+        resumed = resuming[processes].finished()
     assert resumed.status == 0, resumed.output
     assert f"epoch 1, {place} of 48 images done" in resumed.output
     assert "epoch 1: 48 samples expected, each seen once, 0 skipped, " in resumed.output

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
+from torchrun import Torchrun
 
 from recipes import distrib_train_from_file
 from recipes.local_process import free_port
@@ -20,7 +17,7 @@ from recipes.sample_images import write_sample_images
 IMAGES = 480
 OPTIONS = "-a resnet10 --image-size 32 -b 4 --workers 0 --epochs 100 -p 5 --checkpoint-freq 5 --no-accel"
 # torchrun waits 30 s for more machines and 15 s for one that went silent, by default.
-QUICK = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=6"
+QUICK = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=4"
 # With torchrun's shared store a machine that comes later waits a minute for an address that nobody repeats, and fails.
 STORE_OF_ITS_OWN = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 TIMEOUT_S = 120
@@ -33,24 +30,18 @@ class Job:
         self.images = write_sample_images(folder / "images", classes=4, images=IMAGES, val_images=4, size=(40, 40))
         self.folder = folder
         self.log_path = folder / "log"
-        self.log_path.touch()
         self.endpoint = f"127.0.0.1:{free_port()}"
-        self.agents: list[psutil.Popen] = []
+        self.agents: list[Torchrun] = []
 
-    def add_agent(self) -> psutil.Popen:
-        launcher = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1:3", "--nproc-per-node=1"]
+    def add_agent(self) -> Torchrun:
+        launcher = ["--nnodes=1:3", "--nproc-per-node=1"]
         launcher += ["--local-addr=127.0.0.1", "--max-restarts=5", "--monitor-interval=0.1"]
         meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint={self.endpoint}", "--rdzv-id=elastic"]
         # By its address alone, every agent of one machine would take itself for the host.
         meeting += ["--rdzv-conf", f"{QUICK},is_host={not self.agents}"]
         recipe = [distrib_train_from_file.__file__, f"--data={self.images}", *OPTIONS.split()]
-        with open(self.log_path, "ab") as log:
-            agent = psutil.Popen(
-                [*launcher, *meeting, *recipe, "--output-dir", str(self.folder / "run")],
-                env=os.environ | STORE_OF_ITS_OWN | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"},
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
+        command = [*launcher, *meeting, *recipe, "--output-dir", str(self.folder / "run")]
+        agent = Torchrun(command, self.log_path, environment=STORE_OF_ITS_OWN)
         self.agents.append(agent)
         return agent
 
@@ -66,7 +57,7 @@ class Job:
             time.sleep(0.02)
         return found
 
-    def kill(self, agent: psutil.Popen) -> None:
+    def kill(self, agent: Torchrun) -> None:
         """The machine is gone: agent and training process, with no chance to clean up."""
         for process in [*agent.children(recursive=True), agent]:
             process.kill()
@@ -84,7 +75,6 @@ def job(tmp_path: Path) -> Iterator[Job]:
 
 def test_a_run_outlives_a_killed_machine_and_takes_in_a_new_one(job):
     job.add_agent()  # keeps the appointments, so it is not the one to go
-    job.wait_for("on 1 x CPU")
     second = job.add_agent()
     joined = job.wait_for("on 2 x CPU")
     step = job.wait_for(r"Epoch: \[(\d+)\]\[ *(\d+)/(\d+)\]", joined.end())

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from torchrun import Torchrun
 
 from datapipes.catalog.row_file import RowFile, load_row_file, save_row_file
 from datapipes.catalog.row_source import RowSource
@@ -119,16 +120,12 @@ def test_a_split_file_trains_with_swapped_indexes(train, table):
 
 
 def test_cassandra_trains_under_torchrun_from_the_tutorials_folder(table, tmp_path):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    command += ["distrib_train_from_cassandra.py", "--split-fn", str(table / "split.pckl"), "--train-index=1"]
-    command += ["--val-index=0", *SEED_OPTIONS.split(), *SMALL.split(), "--workers=1", "--b=2"]
-    ended = subprocess.run(
-        [*command, "--output-dir", str(tmp_path / "run")],
-        cwd=RECIPES / "imagenette", capture_output=True, text=True, timeout=120,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stderr
-    assert "resnet10 on 2 x CPU" in ended.stdout and "(10 images)" in ended.stdout
+    command = ["--standalone", "--nproc_per_node=2", "distrib_train_from_cassandra.py"]
+    command += ["--split-fn", str(table / "split.pckl"), "--train-index=1", "--val-index=0"]
+    command += [*SEED_OPTIONS.split(), *SMALL.split(), "--workers=1", "--b=2", "--output-dir", str(tmp_path / "run")]
+    training = Torchrun(command, tmp_path / "log", folder=RECIPES / "imagenette")
+    assert training.wait(120) == 0, training.output
+    assert "resnet10 on 2 x CPU" in training.output and "(10 images)" in training.output
 
 
 @pytest.mark.parametrize("recipe", [distrib_train_from_shards, distrib_train_from_s3])

@@ -6,8 +6,6 @@ import re
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from datapipes.pipe import upstream
-
 LABEL_TYPES = ("int", "image", "blob", "none")
 _TABLE = re.compile(r"\w+\.\w+")
 
@@ -71,6 +69,9 @@ def data_table_of(metadata_table: str) -> str:
 
 def find_row_source(pipe: Any) -> RowSource | None:
     """What the nearest split or row file before `pipe` says of its table, through any stages between."""
+    # Who fills a table needs no pipes, and so no torch.
+    from datapipes.pipe import upstream
+
     for stage in upstream(pipe):
         if isinstance(stage, HasRowSource):
             source: RowSource | None = stage.row_source()
