@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fault_proxy import FaultProxy, FaultProxyFactory
+from hypothesis import settings
 from service_fixtures import service  # noqa: F401
 
 from recipes.sample_images import write_sample_images
@@ -26,6 +27,10 @@ BUCKET = "imagenet"
 # A run starts some hundred Pythons. Where the environment forbids bytecode, each would compile torch anew, for 5 s.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# An example that takes long for once says nothing but that the machine is busy.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 
 def pytest_collection_finish() -> None:

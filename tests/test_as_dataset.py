@@ -278,7 +278,7 @@ def test_a_hundred_epochs_in_this_process_leave_nothing_behind():
     threads, files = threading.active_count(), process.num_fds()
     for _ in range(100):
         list(dataset)
-    assert settles(lambda: (threading.active_count(), process.num_fds()) == (threads, files))
+    assert settles(lambda: threading.active_count() <= threads and process.num_fds() <= files)
     assert dataset.report().epoch == 100
 
 

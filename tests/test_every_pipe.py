@@ -55,7 +55,7 @@ def test_it_is_built_without_touching_its_server(name):
     started = time.monotonic()
     pipe = CASES[name].build(nowhere(["train/cat/1.jpg", "train/dog/2.jpg"]))
     assert isinstance(pipe, FUNCTIONAL_FORMS[name])
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 5
 
 
 @every_pipe

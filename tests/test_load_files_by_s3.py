@@ -21,6 +21,7 @@ from datapipes.catalog.s3_server import S3Server
 from datapipes.iter import IterableWrapper
 from datapipes.load.s3 import S3FileLoader
 from datapipes.on_error import Skipped
+from datapipes.transfer.retry import Backoff
 
 ODD_KEYS = [
     "a b.jpg",
@@ -240,7 +241,9 @@ def test_a_hung_server_ends_at_the_deadline_and_others_go_on():
 
     with faulty_server(answer) as (server, asked):
         urls = [f"s3://b/{i}" for i in range(8)]
-        items = loaded(urls, server, request_timeout_s=0.1, on_error="skip")
+        loader = S3FileLoader(urls, server=server, request_timeout_s=0.1, on_error="skip")
+        backoff = Backoff(first_wait_s=0.01)
+        items = [item for _, item in loader.through_window(enumerate(urls), loader.transport(), backoff=backoff)]
         hung.set()
     assert [type(item) for item in items].index(Skipped) == 3
     assert items[3].reason == (
@@ -272,12 +275,12 @@ def open_files():
 def test_closing_half_way_leaves_no_thread_and_no_file_open(s3):
     urls = sample_urls(s3) * 20
     loaded(urls[:9], s3.server)
-    before = open_files(), threading.active_count()
+    files, threads = open_files(), threading.active_count()
     for _ in range(5):
         stream = S3FileLoader(urls, server=s3.server).flow(enumerate(urls))
         next(stream)
         stream.close()
-    assert settles(lambda: (open_files(), threading.active_count()) == before)
+    assert settles(lambda: open_files() <= files and threading.active_count() <= threads)
 
 
 def first_body_size(url_and_stream):

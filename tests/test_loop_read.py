@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from torchrun import Torchrun
 
 from datapipes.prepare.shard_writer import ShardWriter
 from recipes.imagenette import loop_read
@@ -64,19 +62,16 @@ def test_a_folder_is_read(samples, capsys):
     check(capsys.readouterr().out, samples)
 
 
-def test_shards_in_a_bucket_are_shared_by_two_processes(of_bucket, s3, shards, samples):
+def test_shards_in_a_bucket_are_shared_by_two_processes(of_bucket, s3, shards, samples, tmp_path):
     client = s3.client()
     client.create_bucket(Bucket="loop-shards")
     for path in shards.iterdir():
         client.put_object(Bucket="loop-shards", Key=f"all/{path.name}", Body=path.read_bytes())
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "loop_read.py"]
-    ended = subprocess.run(
-        [*command, "--reader=tar", "--file-root=s3://loop-shards/all", "--epochs=3", "--bs=10"],
-        cwd=Path(loop_read.__file__).parent, capture_output=True, text=True, timeout=120,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stderr
-    check(ended.stdout, samples)
+    command = ["--standalone", "--nproc_per_node=2", "loop_read.py"]
+    command += ["--reader=tar", "--file-root=s3://loop-shards/all", "--epochs=3", "--bs=10"]
+    reading = Torchrun(command, tmp_path / "log", folder=Path(loop_read.__file__).parent)
+    assert reading.wait(120) == 0, reading.output
+    check(reading.output, samples)
 
 
 def test_without_a_gpu_use_gpu_says_so(shards, capsys, monkeypatch):

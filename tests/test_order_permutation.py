@@ -112,18 +112,18 @@ def test_the_first_batch_of_a_billion_comes_at_once_in_little_memory() -> None:
     places = np.arange(256)
     permute(places, 10**9, seed=1)
     tracemalloc.start()
-    begun = time.perf_counter()
+    begun = time.process_time()
     for order in (permute, lambda p, n, seed: permute_blocks(p, n, block=256, seed=seed)):
         order(places, 10**9, seed=2)
-    took_s, peak = time.perf_counter() - begun, tracemalloc.get_traced_memory()[1]
+    took_s, peak = time.process_time() - begun, tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert took_s < 0.1 and peak < 16 * 2**20, (took_s, peak)
 
 
 def test_an_epoch_of_imagenet_is_ordered_in_little_time() -> None:
-    begun = time.perf_counter()
+    begun = time.process_time()
     permute(np.arange(IMAGENET), IMAGENET, seed=1)
-    assert time.perf_counter() - begun < 4 * 0.05
+    assert time.process_time() - begun < 4 * 0.05
 
 
 @pytest.mark.parametrize("n", [0, -1, MAX_N + 1])

@@ -55,7 +55,7 @@ def test_closing_stops_a_thread_that_waits_for_a_free_slot():
     start = time.monotonic()
     del stream, pipe
     assert not running("prefetch")
-    assert time.monotonic() - start < 1
+    assert time.monotonic() - start < 5
 
 
 def test_a_waiting_thread_costs_no_cpu():

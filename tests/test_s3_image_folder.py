@@ -155,8 +155,11 @@ def test_an_unreadable_image_is_named_and_leaves_the_rest_readable(s3: Any, fill
     good = [index for index in range(len(dataset)) if index not in bad]
     assert len(dataset.__getitems__(good)) == 30
     loader = DataLoader(dataset, batch_size=8, num_workers=1, collate_fn=list)
+    batches: Any = iter(loader)
     with pytest.raises(OSError, match=r"0[23].png is no readable image"):
-        list(loader)
+        list(batches)
+    # An error holds on to the loader; the garbage collector would let it go later, and wait 5 s for each worker.
+    batches._shutdown_workers()
 
 
 def test_an_object_deleted_after_the_listing_is_named(s3: Any, fill: Any, tmp_path: Path) -> None:
