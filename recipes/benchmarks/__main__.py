@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from recipes.benchmarks.harness import Bar, surroundings
+from recipes.benchmarks.harness import Bar, Table, surroundings
 
 FOLDER = Path(__file__).parent
 RESULTS = FOLDER.parents[1] / "docs" / "benchmarks"
@@ -25,13 +25,16 @@ def main(argv: list[str] | None = None) -> int:
     for name in chosen:
         started = time.monotonic()
         module = _module(name)
-        tables = list(module.measure())
+        tables: list[Table] = []
+        for table in module.measure():
+            tables.append(table)
+            print(table.markdown(), flush=True)
         head = f"# {(module.__doc__ or name).splitlines()[0]}\n\n`python -m recipes.benchmarks {name}`: "
         page = head + surroundings(*PACKAGES, *getattr(module, "PACKAGES", ())) + ".\n\n"
         page += "\n".join(table.markdown() for table in tables)
         RESULTS.mkdir(parents=True, exist_ok=True)
         (RESULTS / f"{name}.md").write_text(page)
-        print(page, f"({time.monotonic() - started:.0f} s)\n", sep="\n")
+        print(f"{name}: {time.monotonic() - started:.0f} s\n")
         bars += [bar for table in tables for bar in table.bars]
     print(*bars, sep="\n")
     return 0 if all(bar.holds for bar in bars) else 1

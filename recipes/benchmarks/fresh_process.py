@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+from recipes.benchmarks.harness import Bar, Table
+
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
@@ -40,6 +42,27 @@ def in_fresh_process(
     """What `function`, of a module's top level, returns when a new interpreter runs it."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, *arguments, **options).result()
+
+
+def resident_after_epochs(read: Callable[[], object], epochs: int) -> list[float]:
+    """Resident MB after each of so many calls of `read`."""
+    found = []
+    for _ in range(epochs):
+        read()
+        found.append(_status_mb("VmRSS"))
+    return found
+
+
+def memory_over_epochs(resident_mb: dict[str, list[float]]) -> Table:
+    """A column a reader. What the first two epochs allocate stays with it; from the third on it may not grow."""
+    epochs = len(next(iter(resident_mb.values())))
+    rows = [[str(n), *(f"{found[n - 1]:.0f}" for found in resident_mb.values())] for n in (1, 3, 10, epochs)]
+    bars = [
+        Bar(f"{name}: memory after {epochs} epochs, of that after 3", found[-1] / found[2], at_most=1.03)
+        for name, found in resident_mb.items()
+    ]
+    columns = ["after epoch", *(f"{name}: resident, MB" for name in resident_mb)]
+    return Table("Memory of a reader in a process of its own", columns, rows, bars)
 
 
 def _status_mb(name: str) -> float:

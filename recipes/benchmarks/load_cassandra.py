@@ -8,12 +8,10 @@ How the plugin takes part: see cassandra_plugin.py.
 
 from __future__ import annotations
 
-import resource
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from statistics import median
 
 import numpy as np
@@ -25,6 +23,7 @@ from cassandra.query import tuple_factory
 from datapipes.catalog.cassandra_server import CassandraServer
 from datapipes.iter import IterableWrapper
 from recipes.benchmarks.cassandra_plugin import beside_the_plugin
+from recipes.benchmarks.fresh_process import in_fresh_process, memory_over_epochs, resident_after_epochs
 from recipes.benchmarks.harness import Bar, Figures, Table, alternate
 from recipes.cassandra_server import cassandra_server
 from recipes.slow_proxy import slow_proxy
@@ -47,7 +46,8 @@ def measure() -> Iterable[Table]:
         yield beside_the_driver(running.server, session, keys)
         yield from beside_the_plugin(running.server, keys)
         yield at_a_distance(running.server, keys)
-        yield memory_of_a_reader(running.server, keys)
+        resident_mb = in_fresh_process(memory_of_a_reader, running.server, keys)
+        yield memory_over_epochs({"read_cassandra": resident_mb})
 
 
 @contextmanager
@@ -160,17 +160,5 @@ def settled_rate(server: CassandraServer, keys: list[uuid.UUID]) -> float:
     raise RuntimeError(f"load_cassandra: {len(keys)} rows were read within {START_S + WATCH_S} s; give it more")
 
 
-def memory_of_a_reader(server: CassandraServer, keys: list[uuid.UUID]) -> Table:
-    resident = []
-    for _ in range(EPOCHS):
-        read_all(server, keys)
-        resident.append(resident_mb())
-    growth = resident[-1] / resident[2]
-    bar = Bar(f"memory after {EPOCHS} epochs, of that after 3", growth, at_most=1.03)
-    rows = [[str(epoch), f"{resident[epoch - 1]:.0f}"] for epoch in (1, 3, 10, EPOCHS)]
-    return Table("Memory of a reader", ["after epoch", "resident, MB"], rows, [bar])
-
-
-def resident_mb() -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * resource.getpagesize() / 1e6
+def memory_of_a_reader(server: CassandraServer, keys: list[uuid.UUID]) -> list[float]:
+    return resident_after_epochs(lambda: read_all(server, keys), EPOCHS)
