@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache, partial
 from typing import Protocol, TypeAlias
 from zlib import adler32
 
@@ -187,18 +187,22 @@ def _size_in(field: bytes) -> int:
     return int(octal, 8)
 
 
-class File(Bytes):
-    """A local file as a `Stream`: what is passed over is not read, and a large content is read in one piece.
+ReadAt: TypeAlias = Callable[[int, int], bytes]
+"""So many bytes from an offset on; fewer where there are no more, or as a system call may give fewer."""
+
+
+class Seekable(Bytes):
+    """What can be read anywhere, as a `Stream`: what is passed over is not read, and a large content in one piece.
 
     Reading it by chunks would copy it twice: 25 us instead of 14 for 110 KB. So chunks are small where contents
     are large, and grow where many members fit in one.
     """
 
-    __slots__ = ("_file", "_next_chunk")
+    __slots__ = ("_next_chunk", "_read_at")
 
-    def __init__(self, file: int) -> None:
-        super().__init__(())
-        self._file = file
+    def __init__(self, read_at: ReadAt, position: int = 0) -> None:
+        super().__init__((), position)
+        self._read_at = read_at
         self._next_chunk = _SMALLEST_CHUNK
 
     def take(self, size: int) -> bytes:
@@ -208,19 +212,19 @@ class File(Bytes):
             return self._chunk[point : point + size]
         self._base += point
         if size >= _LARGE_CONTENT:
-            content = _read(self._file, size, self._base)
+            content = _read(self._read_at, size, self._base)
             self._base += len(content)
             self._chunk, self._point = b"", 0
             self._next_chunk = _SMALLEST_CHUNK
             return content
-        self._chunk = os.pread(self._file, max(size, self._next_chunk), self._base)
+        self._chunk = self._read_at(max(size, self._next_chunk), self._base)
         self._point = min(size, len(self._chunk))
         return self._chunk[: self._point]
 
     def _more(self) -> bool:
         had = len(self._chunk) - self._point
         self._base += self._point
-        self._chunk = os.pread(self._file, self._next_chunk, self._base)
+        self._chunk = self._read_at(self._next_chunk, self._base)
         self._point = 0
         self._next_chunk = min(2 * self._next_chunk, _LARGEST_CHUNK)
         return len(self._chunk) > had
@@ -228,7 +232,7 @@ class File(Bytes):
     def _past_chunk(self, offset: int, size: int) -> bytes | None:
         if size < _LARGE_CONTENT:
             return None
-        content = _read(self._file, size, offset)
+        content = _read(self._read_at, size, offset)
         if len(content) < size:
             return None
         self._base, self._chunk, self._point = offset + size + -size % 512, b"", 0
@@ -236,10 +240,19 @@ class File(Bytes):
         return content
 
 
-def _read(file: int, size: int, offset: int) -> bytes:
-    content = os.pread(file, size, offset)
+class File(Seekable):
+    """An open local file as a `Stream`."""
+
+    __slots__ = ()
+
+    def __init__(self, file: int, position: int = 0) -> None:
+        super().__init__(partial(os.pread, file), position)
+
+
+def _read(read_at: ReadAt, size: int, offset: int) -> bytes:
+    content = read_at(size, offset)
     while 0 < len(content) < size:
-        more = os.pread(file, size - len(content), offset + len(content))
+        more = read_at(size - len(content), offset + len(content))
         if not more:
             break
         content += more

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
 from datapipes.catalog.s3_server import S3Server
-from datapipes.load.part_files import PartFiles
-from datapipes.load.shard_ranges import ResultsOf, ShardRange, cut_body, range_of, range_transport
+from datapipes.load.part_files import OpenPart, PartFiles
+from datapipes.load.shard_ranges import ResultsOf, ShardRange, range_of, range_transport
+from datapipes.load.stretch import OnDisk, Pieces
 from datapipes.transfer.request import Request, Transport
 
 PART_BYTES = 4 << 20
@@ -38,7 +41,7 @@ class CachedRanges:
     is connected before something is missing.
     """
 
-    def __init__(self, files: PartFiles, connect: Callable[[], Transport], results_of: ResultsOf = cut_body) -> None:
+    def __init__(self, files: PartFiles, connect: Callable[[], Transport], results_of: ResultsOf) -> None:
         self._files = files
         self._results_of = results_of
         self._connect = connect
@@ -156,32 +159,44 @@ class CachedRanges:
     def _results(self, request: Request, missing: set[Part]) -> Sequence[Any] | None:
         """What the request's keys get; None where a part has gone or gone bad, which is then fetched again."""
         # What the reader verifies by checksums of its own is verified here only if that fails.
-        sure = any(key.checksums is None for key in request.keys)
-        body = self._body(request, missing, verify=sure)
-        if body is None:
-            return None
-        results = self._results_of(request, body)
-        if sure or not any(isinstance(result, Exception) for result in results):
-            return results
-        body = self._body(request, missing, verify=True)
-        return None if body is None else results
+        if all(key.checksums is not None for key in request.keys):
+            with ExitStack() as files:
+                stretch = self._unverified(request, missing, files)
+                results = None if stretch is None else self._results_of(request, stretch)
+            if results is None or not any(isinstance(result, Exception) for result in results):
+                return results
+        verified = self._verified(request, missing)
+        return None if verified is None else self._results_of(request, verified)
 
-    def _body(self, request: Request, missing: set[Part], *, verify: bool) -> bytes | None:
-        """The bytes asked for; None where a part is not there or not sound, and asked for again."""
+    def _unverified(self, request: Request, missing: set[Part], files: ExitStack) -> OnDisk | None:
+        parts: dict[int, bytes | OpenPart] = {}
+        for part in parts_of(request):
+            fresh = self._fresh.get(part)
+            found = self._files.open(part.name, part.end - part.start) if fresh is None else fresh
+            if found is None:
+                self._ask_again(part, missing)
+                continue
+            parts[part.number] = found
+            if not isinstance(found, bytes):
+                files.enter_context(found)
+        return None if missing else OnDisk(partial(_read_at, parts), *range_of(request)[1:])
+
+    def _verified(self, request: Request, missing: set[Part]) -> Pieces | None:
         _, start, end = range_of(request)
         pieces = []
         for part in parts_of(request):
             first, last = max(start, part.start) - part.start, min(end, part.end) - part.start
             fresh = self._fresh.get(part)
-            piece = fresh[first:last] if fresh is not None else self._files.read(part.name, first, last, verify=verify)
+            piece = fresh[first:last] if fresh is not None else self._files.read(part.name, first, last)
             if piece is None:
-                missing.add(part)
-                self._get(part)
+                self._ask_again(part, missing)
             else:
                 pieces.append(piece)
-        if missing:
-            return None
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return None if missing else Pieces(pieces)
+
+    def _ask_again(self, part: Part, missing: set[Part]) -> None:
+        missing.add(part)
+        self._get(part)
 
     def cancel(self, ticket: int) -> None:
         _, missing = self._asked.pop(ticket, (None, set()))
@@ -203,6 +218,23 @@ class CachedRanges:
         self._files.close()
 
 
+def _read_at(parts: dict[int, bytes | OpenPart], size: int, offset: int) -> bytes:
+    """Bytes of a shard, out of the parts of it that are at hand."""
+    pieces: list[bytes] = []
+    while size > 0 and (part := parts.get(offset // PART_BYTES)) is not None:
+        start = offset % PART_BYTES
+        end = min(start + size, PART_BYTES)
+        piece = part[start:end]
+        if len(piece) == size and not pieces:
+            return piece
+        if not piece:
+            break
+        pieces.append(piece)
+        size -= len(piece)
+        offset += len(piece)
+    return b"".join(pieces)
+
+
 def parts_of(request: Request) -> list[Part]:
     """The parts that the bytes asked for lie in."""
     key = request.keys[0]
@@ -221,8 +253,7 @@ def shard_transport(
     function: str,
     cache_dir: str | None,
     cache_bytes: float,
-    results_of: ResultsOf = cut_body,
-    in_pieces: bool = False,
+    results_of: ResultsOf,
 ) -> Transport:
     """The transport for `shard` and others in the same store, with a cache in front of it if asked for."""
 
@@ -230,5 +261,5 @@ def shard_transport(
         return range_transport(shard, server=server, function=function)
 
     if cache_dir is None:
-        return range_transport(shard, server=server, function=function, results_of=results_of, in_pieces=in_pieces)
+        return range_transport(shard, server=server, function=function, results_of=results_of)
     return CachedRanges(PartFiles(cache_dir, int(cache_bytes)), connect, results_of)

@@ -43,28 +43,37 @@ class PartFiles:
     def has(self, name: str) -> bool:
         return self.path_of(name).exists()
 
-    def read(self, name: str, start: int, end: int, *, verify: bool = True) -> bytes | None:
-        """Bytes `start` to `end` of a part; None where it is not there, or is damaged and therefore removed.
+    def open(self, name: str, n_bytes: int) -> OpenPart | None:
+        """A part of so many bytes, for a caller who has checksums of what is in it.
 
-        Args:
-            verify: False leaves it to the caller, who may have checksums of what is in it, to ask again.
+        None where it is not there, or is of another length and therefore removed.
         """
         path = self.path_of(name)
         try:
             file = os.open(path, os.O_RDONLY)
-            try:
-                content = _verified(file, start, end) if verify else os.pread(file, end - start, start)
-            finally:
-                os.close(file)
         except FileNotFoundError:
             return None
-        if content is None or len(content) < end - start:
+        if os.fstat(file).st_size != _file_bytes(n_bytes):
+            os.close(file)
             path.unlink(missing_ok=True)
             return None
+        os.utime(file)  # what was used last is evicted last
+        return OpenPart(file, n_bytes)
+
+    def read(self, name: str, start: int, end: int) -> bytes | None:
+        """Bytes `start` to `end` of a part; None where it is not there, or is damaged and therefore removed."""
+        path = self.path_of(name)
         try:
-            os.utime(path)  # what was used last is evicted last
+            file = os.open(path, os.O_RDONLY)
         except FileNotFoundError:
-            pass
+            return None
+        try:
+            content = _verified(file, start, end)
+            os.utime(file)
+        finally:
+            os.close(file)
+        if content is None:
+            path.unlink(missing_ok=True)
         return content
 
     def write(self, name: str, content: bytes) -> None:
@@ -123,14 +132,35 @@ class PartFiles:
         return xxhash.xxh3_64_intdigest(name.encode("utf-8", "surrogateescape")) >> 2
 
 
+class OpenPart:
+    """The bytes of a part's file; sliced, they are read, and not verified."""
+
+    def __init__(self, file: int, n_bytes: int) -> None:
+        self._file = file
+        self._n_bytes = n_bytes
+
+    def __getitem__(self, stretch: slice) -> bytes:
+        return os.pread(self._file, max(0, min(stretch.stop, self._n_bytes) - stretch.start), stretch.start)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: object) -> None:
+        os.close(self._file)
+
+
+def _file_bytes(n_bytes: int) -> int:
+    """How long a part's file is, with its checksums."""
+    return n_bytes + 8 * -(-n_bytes // _BLOCK_BYTES) + _FOOTER.size
+
+
 def _verified(file: int, start: int, end: int) -> bytes | None:
     size = os.fstat(file).st_size
     footer = os.pread(file, _FOOTER.size, max(0, size - _FOOTER.size))
     if len(footer) < _FOOTER.size or not footer.startswith(_MAGIC):
         return None
     nbytes = _FOOTER.unpack(footer)[1]
-    blocks = -(-nbytes // _BLOCK_BYTES)
-    if size != nbytes + 8 * blocks + _FOOTER.size or end > nbytes:
+    if size != _file_bytes(nbytes) or end > nbytes:
         return None
     first, last = start // _BLOCK_BYTES, -(-end // _BLOCK_BYTES)
     base = first * _BLOCK_BYTES

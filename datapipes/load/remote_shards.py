@@ -10,7 +10,7 @@ from datapipes.catalog.tar_format import TarDamage, walk
 from datapipes.catalog.tar_stream import Bytes
 from datapipes.load.decompress import decompressed
 from datapipes.load.shard_chunks import Opening, ShardParts
-from datapipes.load.shard_ranges import Pieces
+from datapipes.load.stretch import Pieces
 from datapipes.load.tar_samples import Expected, Sample, read_samples
 from datapipes.on_error import OnError, Skipped, settle
 
@@ -52,7 +52,7 @@ class _Arrivals:
 
     def __init__(self, source: ShardParts) -> None:
         self.source = source
-        self.waiting: dict[Opening, deque[bytes | Pieces | Exception]] = {}
+        self.waiting: dict[Opening, deque[Pieces | Exception]] = {}
         self.whole: set[Opening] = set()
         self._parts = iter(source)
         self._due: deque[Opening] = deque()
@@ -73,10 +73,7 @@ class _Arrivals:
             content = waiting.popleft()
             if isinstance(content, Exception):
                 raise content
-            if isinstance(content, Pieces):
-                yield from content
-            else:
-                yield content
+            yield from content
 
     def close(self) -> None:
         self._parts.close()

@@ -14,8 +14,9 @@ from datapipes.catalog.shard_store import PLAIN_SUFFIX, read_file
 from datapipes.catalog.tar_format import TarDamage
 from datapipes.load.cached_ranges import shard_transport
 from datapipes.load.depth import Depth
-from datapipes.load.shard_ranges import Pieces, ShardRange
+from datapipes.load.shard_ranges import ShardRange, as_it_came
 from datapipes.load.shard_size import size_of_shard
+from datapipes.load.stretch import Pieces
 from datapipes.load.window import in_flight
 from datapipes.pipe import Placed
 from datapipes.transfer.request import Transport
@@ -45,7 +46,7 @@ class Part(NamedTuple):
     """A stretch of a shard's bytes, or the error that came instead."""
 
     opening: Opening
-    content: bytes | Pieces | Exception
+    content: Pieces | Exception
     is_last: bool
 
 
@@ -118,7 +119,7 @@ class ShardParts:
             function=self._function,
             cache_dir=self._cache_dir,
             cache_bytes=self._cache_bytes,
-            in_pieces=True,
+            results_of=as_it_came,
         )
         yield from self._remote(transport)
 

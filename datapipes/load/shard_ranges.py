@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from datapipes.catalog.s3_server import S3Server, parse_s3_url, resolve
 from datapipes.catalog.s3_transport import s3_transport
 from datapipes.catalog.shard_store import local_path
+from datapipes.load.stretch import OnDisk, Pieces, Stretch
 from datapipes.transfer.curl import CurlTransport, Get
 from datapipes.transfer.request import Request, Transport
 from datapipes.transfer.retry import Transient
@@ -30,31 +32,7 @@ class ShardRange(NamedTuple):
         return f"{self.shard}: bytes {self.start} to {self.end}"
 
 
-class Pieces:
-    """Bytes as they came, in pieces of about 16 KB: to join 4 MiB of them costs 10 us for each 100 KB.
-
-    >>> body = Pieces([b"ab", b"c"])
-    >>> len(body), list(body), list(body[1:3])
-    (3, [b'ab', b'c'], [b'bc'])
-    """
-
-    __slots__ = ("_n_bytes", "_pieces")
-
-    def __init__(self, pieces: Iterable[bytes]) -> None:
-        self._pieces = list(pieces)
-        self._n_bytes = sum(map(len, self._pieces))
-
-    def __len__(self) -> int:
-        return self._n_bytes
-
-    def __iter__(self) -> Iterator[bytes]:
-        return iter(self._pieces)
-
-    def __getitem__(self, stretch: slice) -> Pieces:
-        return Pieces([b"".join(self._pieces)[stretch]])
-
-
-ResultsOf: TypeAlias = Callable[[Request, Any], Sequence[Any]]
+ResultsOf: TypeAlias = Callable[[Request, Stretch], Sequence[Any]]
 """What a request's keys get of the bytes that they span; an exception is the error of its key."""
 
 
@@ -64,27 +42,33 @@ def range_of(request: Request) -> tuple[str, int, int]:
     return keys[0].shard, min(key.start for key in keys), max(key.end for key in keys)
 
 
-def cut_body(request: Request, body: Any) -> Sequence[Any]:
-    """The bytes of each key of a request."""
-    if len(request.keys) == 1:
-        return (body,)
-    _, first, _ = range_of(request)
-    return [body[key.start - first : key.end - first] for key in request.keys]
+def as_it_came(request: Request, stretch: Stretch) -> Sequence[Any]:
+    """For a request of one key: what came, for the caller to take apart."""
+    return (stretch,)
 
 
-def range_transport(
-    shard: str, *, server: S3Server, function: str, results_of: ResultsOf = cut_body, in_pieces: bool = False
-) -> Transport:
+def whole_bytes(request: Request, stretch: Stretch) -> Sequence[Any]:
+    """For a request of one key: its bytes."""
+    _, start, end = range_of(request)
+    content = bytes(stretch)
+    if len(content) < end - start:
+        raise OSError(
+            f"{request.keys[0].shard} is cut at offset {start + len(content)}, and bytes up to {end} are indexed; "
+            "fetch or write it again"
+        )
+    return (content,)
+
+
+def range_transport(shard: str, *, server: S3Server, function: str, results_of: ResultsOf = whole_bytes) -> Transport:
     """The transport for ranges of `shard` and of others that are kept in the same way.
 
     S3 and HTTP go through libcurl. A local file is read in this thread, for the kernel reads ahead on request;
     any other file system is read in threads.
 
     Args:
-        results_of: by default the bytes of each key.
-        in_pieces: libcurl's answers may be `Pieces`; requests must be for one key each.
+        results_of: by default the bytes of a request's one key.
     """
-    options: dict[str, Any] = {"results_of": results_of} | ({"join": Pieces} if in_pieces else {})
+    options: dict[str, Any] = {"results_of": results_of, "join": Pieces}
     if shard.startswith("s3://"):
         endpoint = resolve(server)
 
@@ -96,8 +80,8 @@ def range_transport(
     if shard.startswith(("http://", "https://")):
         return CurlTransport(function=function, address=_http_range, **options)
     if local_path(shard) is not None:
-        return LocalRanges(function, results_of)
-    return ThreadTransport(_FsspecRanges(function, results_of), max_threads=16)
+        return LocalRanges(results_of)
+    return ThreadTransport(_FsspecRanges(results_of), max_threads=16)
 
 
 def _http_range(request: Request) -> Get:
@@ -108,8 +92,7 @@ def _http_range(request: Request) -> Get:
 class LocalRanges:
     """Files of this machine. A request starts the kernel's read-ahead and is read when it is asked for."""
 
-    def __init__(self, function: str, results_of: ResultsOf) -> None:
-        self._function = function
+    def __init__(self, results_of: ResultsOf) -> None:
         self._results_of = results_of
         self._files: dict[str, int] = {}
         self._asked: dict[int, Request] = {}
@@ -128,7 +111,9 @@ class LocalRanges:
         ticket, request = next(iter(self._asked.items()))
         del self._asked[ticket]
         try:
-            return [(ticket, self._results_of(request, self._read(*range_of(request))), None)]
+            shard, start, end = range_of(request)
+            stretch = OnDisk(partial(os.pread, self._file(shard)), start, end)
+            return [(ticket, self._results_of(request, stretch), None)]
         except Exception as error:
             return [(ticket, None, error)]
 
@@ -140,16 +125,6 @@ class LocalRanges:
         while self._files:
             os.close(self._files.popitem()[1])
 
-    def _read(self, shard: str, start: int, end: int) -> bytes:
-        file = self._file(shard)
-        body = os.pread(file, end - start, start)
-        while len(body) < end - start:
-            more = os.pread(file, end - start - len(body), start + len(body))
-            if not more:
-                raise cut_short(self._function, shard, start + len(body), end)
-            body += more
-        return body
-
     def _file(self, shard: str) -> int:
         file = self._files.get(shard)
         if file is None:
@@ -159,15 +134,8 @@ class LocalRanges:
         return file
 
 
-def cut_short(function: str, shard: str, found: int, end: int) -> OSError:
-    return OSError(
-        f"{function}: {shard} is cut at offset {found}, and bytes up to {end} are indexed; fetch or write it again"
-    )
-
-
 class _FsspecRanges:
-    def __init__(self, function: str, results_of: ResultsOf) -> None:
-        self._function = function
+    def __init__(self, results_of: ResultsOf) -> None:
         self._results_of = results_of
 
     def __call__(self, request: Request) -> Sequence[Any]:
@@ -179,6 +147,4 @@ class _FsspecRanges:
             body = system.cat_file(path, start=start, end=end)
         except (ConnectionError, TimeoutError) as error:
             raise Transient(error) from None
-        if len(body) != end - start:
-            raise cut_short(self._function, shard, start + len(body), end)
-        return self._results_of(request, body)
+        return self._results_of(request, Pieces([body]))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 import numpy as np
+from torch.utils.data import get_worker_info
 
 from datapipes.catalog.class_map import ClassMap
 from datapipes.catalog.keys import KeyTable, StrKeys, key_table_of
@@ -62,6 +63,7 @@ class Distributor(Pipe[Any]):
         self.uneven = uneven
         self.block = block
         self._instance = (0, 1)
+        self._world_size = 1
         self._epoch = 0
         self._class_map: ClassMap | None = None
 
@@ -95,8 +97,10 @@ class Distributor(Pipe[Any]):
         )
 
     def apply_sharding(self, num_of_instances: int, instance_id: int, sharding_group: Any = None) -> None:
-        """What a bare DataLoader calls in each of its processes, with ranks x workers counted through."""
+        """What a bare DataLoader calls in each of its processes, with ranks x workers counted through, ranks first."""
         self._instance = (instance_id, num_of_instances)
+        worker = get_worker_info()
+        self._world_size = num_of_instances // (1 if worker is None else worker.num_workers)
 
     def set_shuffle(self, shuffle: bool) -> Distributor:
         """What a bare DataLoader calls when it is given `shuffle=`."""
@@ -120,7 +124,11 @@ class Distributor(Pipe[Any]):
         return len(self._share(len(self.source_datapipe))[1])
 
     def _share(self, n: int) -> tuple[Plan, range]:
-        """Without `as_dataset` there are no batches to keep whole: instances take turns key by key."""
+        """Without `as_dataset` there are no batches to keep whole: instances take turns key by key.
+
+        Ranks get equal numbers, under "drop" and "pad". So do their first workers, their second and so on,
+        for the instances count through the ranks first: what each of them batches makes equal numbers of steps.
+        """
         instance, instances = self._instance
         plan = self.plan(n, batch_size=1)
-        return plan, range(instance, plan.total(instances), instances)
+        return plan, range(instance, plan.total(self._world_size), instances)
