@@ -166,6 +166,19 @@ def test_a_bucket_trains_by_any_recipe_and_by_a_split_file(train, s3, monkeypatc
     assert "36 images of 4 classes to train and 12 to validate" in output and VALIDATED in output
 
 
+def test_shards_of_a_bucket_train_and_what_was_read_stays_on_the_local_disk(train, s3, shards, monkeypatch, tmp_path):
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3.secret_key)
+    s3.client().create_bucket(Bucket="shards-to-train-on")
+    for path in shards.rglob("*.*"):
+        s3.client().upload_file(str(path), "shards-to-train-on", str(path.relative_to(shards)))
+    remote = ["--data=s3://shards-to-train-on", "--endpoint-url", s3.endpoint_url, "--cache-dir", f"{tmp_path}/cache"]
+    output = train(distrib_train_from_shards, *remote)
+    assert TRAINED in output and VALIDATED in output
+    cached = sum(path.stat().st_size for path in (tmp_path / "cache").rglob("*") if path.is_file())
+    assert cached > sum(path.stat().st_size for path in shards.rglob("*.tar"))
+
+
 def test_the_file_recipe_runs_from_the_tutorials_folder(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["distrib_train_from_file.py", "--help"])
     with pytest.raises(SystemExit) as end:

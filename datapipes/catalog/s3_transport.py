@@ -17,7 +17,7 @@ def s3_transport(server: S3Server, function: str, **options: Any) -> CurlTranspo
     endpoint = resolve(server)
 
     def address(request: Request) -> Get:
-        return Get(object_address(endpoint, request.keys[0]))
+        return Get(object_address(endpoint, request.keys[0], function))
 
     return signed_transport(endpoint, function, **{"address": address, **options})
 
@@ -27,12 +27,12 @@ def signed_transport(endpoint: S3Endpoint, function: str, **options: Any) -> Cur
     return CurlTransport(function=function, options=lambda: signing(endpoint), explain=explain_s3, **options)
 
 
-def object_address(endpoint: S3Endpoint, url: str) -> str:
+def object_address(endpoint: S3Endpoint, url: str, function: str) -> str:
     """The HTTP address of an `s3://` URL."""
     bucket, key = parse_s3_url(url)
     if "/." in url and not {".", ".."}.isdisjoint(key.split("/")):
         # HTTP clients, libcurl among them, would ask for "c" where the key is "a/../c".
-        raise ValueError(f"load_files_by_s3: {url} has a part '.' or '..', which HTTP takes for folders; rename it")
+        raise ValueError(f"{function}: {url} has a part '.' or '..', which HTTP takes for folders; rename it")
     return endpoint.url(bucket, key)
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
-from datapipes.catalog.s3_server import S3Server, parse_s3_url, resolve
-from datapipes.catalog.s3_transport import s3_transport
+from datapipes.catalog.s3_server import S3Server, resolve
+from datapipes.catalog.s3_transport import object_address, signed_transport
 from datapipes.catalog.shard_store import local_path
 from datapipes.load.stretch import OnDisk, Pieces, Stretch
 from datapipes.transfer.curl import CurlTransport, Get
@@ -74,9 +74,9 @@ def range_transport(shard: str, *, server: S3Server, function: str, results_of: 
 
         def object_range(request: Request) -> Get:
             shard, start, end = range_of(request)
-            return Get(endpoint.url(*parse_s3_url(shard)), start, end - start)
+            return Get(object_address(endpoint, shard, function), start, end - start)
 
-        return s3_transport(server, function, address=object_range, **options)
+        return signed_transport(endpoint, function, address=object_range, **options)
     if shard.startswith(("http://", "https://")):
         return CurlTransport(function=function, address=_http_range, **options)
     if local_path(shard) is not None:

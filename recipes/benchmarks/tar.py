@@ -23,7 +23,7 @@ from recipes.sample_images import write_sample_images
 PACKAGES = ("webdataset", "google-crc32c")
 PHOTOGRAPHS = 2000
 SMALL = 20_000
-ROUNDS = 5
+ROUNDS = 9
 PIECE = 1 << 20
 
 

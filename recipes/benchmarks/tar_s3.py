@@ -35,7 +35,7 @@ SHARD_BYTES = 5e7
 AT_ONCE = 4
 DELAY_S = 0.1
 REPEATED = 6
-ROUNDS = 5
+ROUNDS = 9
 EPOCHS = 20
 _WHAT_BARE_LACKS = (
     "The bare downloads drop each piece as it comes. A reader keeps it (a copy), makes a sample's bytes of several "

@@ -1,0 +1,107 @@
+"""Shards on a real S3 server that answers badly for a while, and a writer to one that is killed."""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import time
+import uuid
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from datapipes.catalog.s3_server import S3Server
+from datapipes.iter import IterableWrapper
+from datapipes.prepare.shard_writer import ShardWriter
+from datapipes.prepare.verify_shards import verify_shards
+
+SAMPLES = [
+    {"__key__": f"n{number:03}", "jpg": random.Random(number).randbytes(20_000), "cls": number % 10}
+    for number in range(120)
+]
+
+
+@pytest.fixture
+def folder(s3: Any) -> str:
+    """An address in a bucket that no other test knows."""
+    bucket = f"shards-{uuid.uuid4().hex[:12]}"
+    s3.client().create_bucket(Bucket=bucket)
+    return f"s3://{bucket}/all"
+
+
+def write(folder: str, server: S3Server) -> None:
+    with ShardWriter(f"{folder}/s-%06d.tar", server=server, maxcount=40) as writer:
+        for sample in SAMPLES:
+            writer.write(sample)
+
+
+def streamed(folder: str, server: S3Server) -> Iterable[dict[str, Any]]:
+    return IterableWrapper([folder]).open_tar_shards(server=server)
+
+
+def by_index(folder: str, server: S3Server) -> Iterable[dict[str, Any]]:
+    keys = IterableWrapper([folder]).list_tar_samples(server=server).distribute(seed=1, block=16)
+    return keys.read_tar_samples(server=server)
+
+
+def contents(samples: Iterable[dict[str, Any]]) -> list[tuple[str, bytes, int]]:
+    return sorted((sample["__key__"], sample["jpg"], sample["cls"]) for sample in samples)
+
+
+WRITTEN = contents(SAMPLES)
+
+
+@pytest.mark.parametrize("only", ["HEAD ", "range: bytes="])
+@pytest.mark.parametrize("read", [streamed, by_index])
+def test_a_store_that_refuses_cuts_and_resets_for_a_while_loses_nothing(read, only, folder, s3, fault_proxy):
+    write(folder, s3.server)
+    proxy = fault_proxy(s3.endpoint_url)
+    proxy.only = only
+    proxy.answer(503, times=3)
+    proxy.cut(100, times=2)
+    proxy.reset(100_000 if "range" in only else 50, times=2)
+    assert contents(read(folder, s3.server_at(proxy.endpoint_url))) == WRITTEN
+
+
+def test_a_shard_that_is_gone_and_a_store_that_stays_down_are_named(folder, s3, fault_proxy):
+    write(folder, s3.server)
+    missing = folder.replace("/all", "/none") + "/s-000000.tar"
+    with pytest.raises(FileNotFoundError, match=f"^open_tar_shards: {missing}.* not found"):
+        list(IterableWrapper([missing]).open_tar_shards(server=s3.server))
+    proxy = fault_proxy(s3.endpoint_url)
+    proxy.answer(503, times=1000)
+    with pytest.raises(ConnectionError, match=r"^open_tar_shards: s3://.*503.*\(7 attempts\)"):
+        list(IterableWrapper([f"{folder}/s-000000.tar"]).open_tar_shards(server=s3.server_at(proxy.endpoint_url)))
+
+
+def write_slowly(folder: str, server: S3Server, kept: Any) -> None:
+    with ShardWriter(f"{folder}/s-%06d.tar", server=server, maxcount=10, resume=True) as writer:
+        kept.value = writer.samples_kept
+        for sample in SAMPLES[writer.samples_kept :]:
+            writer.write(sample)
+            time.sleep(0.002)
+
+
+def test_a_writer_to_s3_killed_anywhere_leaves_nothing_to_read_and_the_next_run_goes_on(folder, s3):
+    fork = multiprocessing.get_context("fork")
+    chance = random.Random(1)
+    kept = fork.Value("i", -1)
+    seen = []
+    for _ in range(4):
+        kept.value = -1
+        writer = fork.Process(target=write_slowly, args=(folder, s3.server, kept))
+        writer.start()
+        while kept.value == -1:
+            time.sleep(0.001)
+        time.sleep(chance.uniform(0.02, 0.2))
+        writer.kill()
+        writer.join()
+        seen.append(kept.value)
+        for read in (streamed, by_index):
+            with pytest.raises((ValueError, FileNotFoundError), match=r"not finished|no shards"):
+                list(read(folder, s3.server))
+    assert seen == sorted(seen) and 0 < seen[-1] < len(SAMPLES)
+    write_slowly(folder, s3.server, kept)
+    assert contents(streamed(folder, s3.server)) == contents(by_index(folder, s3.server)) == WRITTEN
+    assert not any(verdict.faults for verdict in verify_shards(folder, server=s3.server))
