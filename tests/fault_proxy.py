@@ -41,8 +41,9 @@ class FaultProxy:
         self._faults: deque[Fault] = deque()
         self._always: Fault | None = None
         self._loop = asyncio.new_event_loop()
-        # Held here: the loop itself holds its tasks weakly, and a hung one would be collected with what it waits for.
         self._never = asyncio.Event()
+        # The loop itself holds its tasks weakly, and one that waits would be collected with what it waits for.
+        self._serving: set[asyncio.Task[None] | None] = set()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="fault-proxy", daemon=True)
         self._thread.start()
@@ -88,14 +89,17 @@ class FaultProxy:
         self._ready.set()
         self._loop.run_forever()
         server.close()
-        tasks = asyncio.all_tasks(self._loop)
-        for task in tasks:
-            task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        # A connection that was accepted a moment ago gets its task only in the next round.
+        self._loop.run_until_complete(asyncio.sleep(0))
+        while tasks := asyncio.all_tasks(self._loop):
+            for task in tasks:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
         self._loop.run_until_complete(server.wait_closed())
         self._loop.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._serving.add(asyncio.current_task())
         try:
             # Cancelled at close: the streams of asyncio would print it.
             with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
@@ -103,6 +107,7 @@ class FaultProxy:
                     pass
         finally:
             writer.close()
+            self._serving.discard(asyncio.current_task())
 
     async def _one_request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Whether the connection is good for another request."""

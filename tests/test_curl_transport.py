@@ -12,7 +12,8 @@ from datapipes.catalog.s3_server import resolve
 from datapipes.catalog.s3_transport import object_address, s3_transport
 from datapipes.load.depth import Depth
 from datapipes.load.window import in_flight
-from datapipes.transfer.curl import CurlTransport, Get
+from datapipes.transfer.curl import CurlTransport
+from datapipes.transfer.curl_transfer import Get
 from datapipes.transfer.request import Request
 from recipes.slow_proxy import slow_proxy
 
@@ -33,7 +34,7 @@ def test_a_range_is_exactly_that_whatever_the_status(kind, request):
     key = sorted(s3.keys())[0]
     body = (s3.folder / key).read_bytes()
     endpoint = resolve(s3.server)
-    url = object_address(endpoint, f"s3://imagenet/{key}")
+    url = object_address(endpoint, f"s3://imagenet/{key}", "load")
     ranges = [(0, 1), (0, 100), (7, 1000), (len(body) - 5, 5), (0, len(body))]
     transport = s3_transport(s3.server, "load", address=lambda request: Get(url, *request.detail))
     placed = [(i, "") for i in range(len(ranges))]
@@ -46,7 +47,7 @@ def test_a_range_past_the_end_is_an_error(kind, request):
     s3 = request.getfixturevalue(kind)
     key = sorted(s3.keys())[0]
     size = (s3.folder / key).stat().st_size
-    url = object_address(resolve(s3.server), f"s3://imagenet/{key}")
+    url = object_address(resolve(s3.server), f"s3://imagenet/{key}", "load")
     for first, n_bytes in ((size - 5, 10), (size + 5, 10)):
         get = Get(url, first, n_bytes)
         transport = s3_transport(s3.server, "load", address=lambda _, get=get: get)

@@ -52,6 +52,28 @@ def contents(samples: Iterable[dict[str, Any]]) -> list[tuple[str, bytes, int]]:
 WRITTEN = contents(SAMPLES)
 
 
+@pytest.mark.parametrize("kind", ["s3", "rclone_s3"])
+def test_any_server_gives_back_what_was_written_to_it(kind, request):
+    s3 = request.getfixturevalue(kind)
+    s3.client().create_bucket(Bucket="written-shards")
+    write("s3://written-shards/all", s3.server)
+    for read in (streamed, by_index):
+        assert contents(read("s3://written-shards/all", s3.server)) == WRITTEN
+
+
+def test_one_damaged_sample_of_a_range_costs_itself_alone(folder, s3):
+    write(folder, s3.server)
+    bucket, key = folder.removeprefix("s3://").split("/")[0], "all/s-000001.tar"
+    whole = s3.client().get_object(Bucket=bucket, Key=key)["Body"].read()
+    at = whole.index(SAMPLES[50]["jpg"]) + 100
+    s3.client().put_object(Bucket=bucket, Key=key, Body=whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+    with pytest.raises(ValueError, match=r"'n050' at offset .* not those of its index"):
+        list(by_index(folder, s3.server))
+    keys = IterableWrapper([folder]).list_tar_samples(server=s3.server)
+    left = contents(keys.read_tar_samples(server=s3.server, on_error="skip"))
+    assert left == [sample for sample in WRITTEN if sample[0] != "n050"]
+
+
 @pytest.mark.parametrize("only", ["HEAD ", "range: bytes="])
 @pytest.mark.parametrize("read", [streamed, by_index])
 def test_a_store_that_refuses_cuts_and_resets_for_a_while_loses_nothing(read, only, folder, s3, fault_proxy):

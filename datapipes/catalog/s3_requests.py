@@ -10,7 +10,7 @@ from typing import Any
 from datapipes.catalog.s3_server import S3Endpoint
 from datapipes.catalog.s3_transport import signed_transport
 from datapipes.transfer.attempts import Attempts
-from datapipes.transfer.curl import Get
+from datapipes.transfer.curl_transfer import Get
 from datapipes.transfer.request import Request
 from datapipes.transfer.retry import Transient
 

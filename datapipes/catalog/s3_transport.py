@@ -8,7 +8,8 @@ import pycurl
 
 from datapipes.catalog.s3_errors import explain_s3
 from datapipes.catalog.s3_server import S3Endpoint, S3Server, parse_s3_url, resolve
-from datapipes.transfer.curl import CurlTransport, Get
+from datapipes.transfer.curl import CurlTransport
+from datapipes.transfer.curl_transfer import Get
 from datapipes.transfer.request import Request
 
 

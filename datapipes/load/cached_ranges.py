@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from datapipes.catalog.s3_server import S3Server
 from datapipes.load.part_files import OpenPart, PartFiles
-from datapipes.load.shard_ranges import ResultsOf, ShardRange, range_of, range_transport
+from datapipes.load.shard_ranges import ResultsOf, ShardRange, SinkOf, range_of, range_transport
 from datapipes.load.stretch import OnDisk, Pieces
 from datapipes.transfer.request import Request, Transport
 
@@ -254,6 +254,7 @@ def shard_transport(
     cache_dir: str | None,
     cache_bytes: float,
     results_of: ResultsOf,
+    sink_of: SinkOf | None = None,
 ) -> Transport:
     """The transport for `shard` and others in the same store, with a cache in front of it if asked for."""
 
@@ -261,5 +262,5 @@ def shard_transport(
         return range_transport(shard, server=server, function=function)
 
     if cache_dir is None:
-        return range_transport(shard, server=server, function=function, results_of=results_of)
+        return range_transport(shard, server=server, function=function, results_of=results_of, sink_of=sink_of)
     return CachedRanges(PartFiles(cache_dir, int(cache_bytes)), connect, results_of)

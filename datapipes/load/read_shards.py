@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
 from datapipes.catalog.s3_server import S3Server
-from datapipes.catalog.tar_format import TarDamage, walk
 from datapipes.catalog.tar_keys import TarSampleKey
-from datapipes.catalog.tar_stream import Stream
 from datapipes.load.cached_ranges import MIN_CACHE_BYTES, shard_transport
-from datapipes.load.shard_ranges import range_of
-from datapipes.load.stretch import Stretch
-from datapipes.load.tar_samples import Expected, Sample, read_samples
+from datapipes.load.indexed_samples import AsTheyCome, samples_of
+from datapipes.load.tar_samples import Sample
 from datapipes.load.window import REQUEST_TIMEOUT_S
 from datapipes.load.window_pipe import WindowPipe
 from datapipes.on_error import OnError, Skipped
@@ -66,66 +63,6 @@ def _neighbours(keys: list[Placed]) -> Iterator[Request]:
 def _request(group: list[Placed]) -> Request:
     places, keys = zip(*group)
     return Request(places, keys)
-
-
-def samples_of(request: Request, stretch: Stretch) -> list[Sample | Exception]:
-    """The sample of each key of a request, or what is wrong with it, out of the bytes that the keys span."""
-    _, first, _ = range_of(request)
-    samples: list[Sample | Exception] = []
-    stream = stretch.stream(first)
-    for run in _runs(request.keys):
-        if run[0].start < stream.position:
-            stream = stretch.stream(first)
-        stream.skip(run[0].start - stream.position)
-        try:
-            samples += _samples_in(run, stream)
-        except Exception:
-            # Which of them is it?
-            samples += [_sample_or_error(key, stretch, first) for key in run]
-            stream = stretch.stream(first)
-    return samples
-
-
-def _runs(keys: Sequence[TarSampleKey]) -> Iterator[Sequence[TarSampleKey]]:
-    """Keys whose samples follow each other: read in one walk, a sample costs half of one that has its own."""
-    begin = 0
-    for place in range(1, len(keys)):
-        before, key = keys[place - 1], keys[place]
-        if key.start != before.end or (key.checksums is None) != (before.checksums is None):
-            yield keys[begin:place]
-            begin = place
-    yield keys[begin:]
-
-
-def _samples_in(run: Sequence[TarSampleKey], stream: Stream) -> list[Sample]:
-    """The samples of keys that follow each other, from where `stream` stands.
-
-    Raises:
-        TarDamage: what is there is not what the index says, or is damaged.
-    """
-    names = [key.name for key in run]
-    checksums = [key.checksums for key in run if key.checksums is not None]
-    expected = Expected(names, checksums) if checksums else None
-    shard, end = run[0].shard, run[-1].end
-    samples: list[Sample] = []
-    for sample in read_samples(walk(stream, shard=shard, end=end), shard=shard, expected=expected):
-        if isinstance(sample, Skipped):
-            raise TarDamage(sample.reason)
-        samples.append(sample)
-    if stream.position != end or [sample["__key__"] for sample in samples] != names:
-        raise TarDamage(
-            f"{run[0]}: something else is there now; list the shard again, or make its index with index_shards"
-        )
-    return samples
-
-
-def _sample_or_error(key: TarSampleKey, stretch: Stretch, first: int) -> Sample | Exception:
-    stream = stretch.stream(first)
-    stream.skip(key.start - first)
-    try:
-        return _samples_in([key], stream)[0]
-    except Exception as error:
-        return error
 
 
 def bytes_in(sample: Sample) -> int:
@@ -211,6 +148,7 @@ class TarSampleReader(WindowPipe[Any]):
                 cache_dir=self.cache_dir,
                 cache_bytes=self.cache_bytes,
                 results_of=samples_of,
+                sink_of=AsTheyCome,
             ),
             form_requests=lambda keys: merged_requests(keys, max_bytes=self.max_bytes),
             item_of=lambda key, sample: sample,

@@ -12,7 +12,8 @@ from datapipes.load.window import MAX_BYTES, REQUEST_TIMEOUT_S
 from datapipes.load.window_pipe import FileLoader
 from datapipes.on_error import OnError
 from datapipes.pipe import functional_form
-from datapipes.transfer.curl import CurlTransport, Get
+from datapipes.transfer.curl import CurlTransport
+from datapipes.transfer.curl_transfer import Get
 from datapipes.transfer.http_error import HttpAnswer, explain_status
 from datapipes.transfer.request import Request
 

@@ -11,7 +11,8 @@ from datapipes.catalog.s3_server import S3Server, resolve
 from datapipes.catalog.s3_transport import object_address, signed_transport
 from datapipes.catalog.shard_store import local_path
 from datapipes.load.stretch import OnDisk, Pieces, Stretch
-from datapipes.transfer.curl import CurlTransport, Get
+from datapipes.transfer.curl import CurlTransport
+from datapipes.transfer.curl_transfer import Get, Sink
 from datapipes.transfer.request import Request, Transport
 from datapipes.transfer.retry import Transient
 from datapipes.transfer.thread import ThreadTransport
@@ -34,6 +35,8 @@ class ShardRange(NamedTuple):
 
 ResultsOf: TypeAlias = Callable[[Request, Stretch], Sequence[Any]]
 """What a request's keys get of the bytes that they span; an exception is the error of its key."""
+
+SinkOf: TypeAlias = Callable[[Request], Sink]
 
 
 def range_of(request: Request) -> tuple[str, int, int]:
@@ -59,7 +62,9 @@ def whole_bytes(request: Request, stretch: Stretch) -> Sequence[Any]:
     return (content,)
 
 
-def range_transport(shard: str, *, server: S3Server, function: str, results_of: ResultsOf = whole_bytes) -> Transport:
+def range_transport(
+    shard: str, *, server: S3Server, function: str, results_of: ResultsOf = whole_bytes, sink_of: SinkOf | None = None
+) -> Transport:
     """The transport for ranges of `shard` and of others that are kept in the same way.
 
     S3 and HTTP go through libcurl. A local file is read in this thread, for the kernel reads ahead on request;
@@ -67,8 +72,9 @@ def range_transport(shard: str, *, server: S3Server, function: str, results_of: 
 
     Args:
         results_of: by default the bytes of a request's one key.
+        sink_of: makes the same of what comes over HTTP, while it comes.
     """
-    options: dict[str, Any] = {"results_of": results_of, "join": Pieces}
+    options: dict[str, Any] = {"results_of": results_of, "join": Pieces, "sink_of": sink_of}
     if shard.startswith("s3://"):
         endpoint = resolve(server)
 

@@ -8,10 +8,11 @@ import select
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import pycurl
 
+from datapipes.transfer.curl_transfer import Get, Sink, Transfer
 from datapipes.transfer.http_error import HttpAnswer, explain_curl, explain_status
 from datapipes.transfer.request import Request
 from datapipes.transfer.retry import Transient
@@ -20,6 +21,8 @@ REFRESH_S = 60.0
 NEAR_TRANSFERS = 64
 """Up to so many, libcurl is asked about all of them at once (15 % less CPU); beyond, epoll names those to look at."""
 _LAST_SELECTABLE_FD = 800
+_PIECES_A_MEAL = 32
+"""Half a megabyte: with more, what came first is out of the processor's cache again."""
 # While the last near transfers end beside far ones, each kind is looked at so often.
 _BOTH_S = 0.002
 _OPTIONS = {
@@ -32,14 +35,6 @@ _OPTIONS = {
     pycurl.HTTP_VERSION: pycurl.CURL_HTTP_VERSION_1_1,
     pycurl.PROTOCOLS: pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS,
 }
-
-
-class Get(NamedTuple):
-    """An HTTP GET: of everything, or of `n_bytes` from `first_byte` on."""
-
-    url: str
-    first_byte: int = 0
-    n_bytes: int | None = None
 
 
 def whole_body(request: Request, body: bytes) -> Sequence[Any]:
@@ -60,6 +55,8 @@ class CurlTransport:
             expire.
         results_of: the results of a request, one a key, in its body.
         join: makes a body of the pieces in which it came.
+        sink_of: what takes a request's range as it comes, in place of `join` and `results_of`. These are asked all
+            the same where the server answers with something else than that range.
         explain: the error of an answer whose status is neither 200 nor 206.
         needs_length: False where `results_of` knows a cut body by what is in it: some servers end an answer
             by closing the connection.
@@ -73,6 +70,7 @@ class CurlTransport:
         options: Callable[[], dict[int, Any]] = dict,
         results_of: Callable[[Request, bytes], Sequence[Any]] = whole_body,
         join: Callable[[list[bytes]], Any] = b"".join,
+        sink_of: Callable[[Request], Sink] | None = None,
         explain: Callable[[str, object, HttpAnswer], Exception] = explain_status,
         needs_length: bool = True,
     ) -> None:
@@ -81,6 +79,7 @@ class CurlTransport:
         self._options = options
         self._results_of = results_of
         self._join = join
+        self._sink_of = sink_of
         self._explain = explain
         self._needs_length = needs_length
         self._near: Any = pycurl.CurlMulti()
@@ -89,9 +88,9 @@ class CurlTransport:
         self._masks: dict[int, int] = {}
         # select() knows descriptors up to 1,023 only, and this process has some already.
         self._near_has_room_for = NEAR_TRANSFERS if self._epoll.fileno() < _LAST_SELECTABLE_FD else 0
-        self._idle: list[_Transfer] = []
-        self._under_way: dict[int, _Transfer] = {}
-        self._transfer_of: dict[Any, _Transfer] = {}
+        self._idle: list[Transfer] = []
+        self._under_way: dict[int, Transfer] = {}
+        self._transfer_of: dict[Any, Transfer] = {}
         self._far_count = 0
         self._near.setopt(pycurl.M_MAXCONNECTS, NEAR_TRANSFERS)
         self._far.setopt(pycurl.M_MAXCONNECTS, 1024)
@@ -104,7 +103,7 @@ class CurlTransport:
         transfer = self._idle.pop() if self._idle else self._new_transfer()
         if time.monotonic() > transfer.fresh_until:
             self._refresh(transfer)
-        transfer.begin(ticket, request, get)
+        transfer.begin(ticket, request, get, self._sink_of(request) if self._sink_of else None)
         transfer.is_near = len(self._under_way) < self._near_has_room_for
         self._under_way[ticket] = transfer
         if transfer.is_near:
@@ -123,6 +122,8 @@ class CurlTransport:
             if has_near:
                 self._near.perform()
                 answers += self._done(self._near)
+                if self._sink_of is not None:
+                    self._feed_sinks()
             if self._far_count:
                 wait_s = 0.0 if answers else max(0.0, give_up_at - time.monotonic())
                 self._look_at_far(min(wait_s, _BOTH_S) if has_near else wait_s)
@@ -132,6 +133,11 @@ class CurlTransport:
                 return answers
             if not self._far_count:
                 self._wait_for_near(left_s)
+
+    def _feed_sinks(self) -> None:
+        for transfer in self._under_way.values():
+            if len(transfer.pieces) >= _PIECES_A_MEAL:
+                transfer.feed()
 
     def _wait_for_near(self, timeout_s: float) -> None:
         # A timer of libcurl's may end a wait on sockets: to try a host's next address, say.
@@ -153,7 +159,7 @@ class CurlTransport:
     def cancel(self, ticket: int) -> None:
         self._idle.append(self._taken_off(self._under_way[ticket]))
 
-    def _taken_off(self, transfer: _Transfer) -> _Transfer:
+    def _taken_off(self, transfer: Transfer) -> Transfer:
         (self._near if transfer.is_near else self._far).remove_handle(transfer.handle)
         self._far_count -= not transfer.is_near
         del self._under_way[transfer.ticket]
@@ -172,12 +178,12 @@ class CurlTransport:
         self._epoll.close()
         self._under_way, self._transfer_of, self._idle = {}, {}, []
 
-    def _new_transfer(self) -> _Transfer:
-        transfer = _Transfer()
+    def _new_transfer(self) -> Transfer:
+        transfer = Transfer()
         self._transfer_of[transfer.handle] = transfer
         return transfer
 
-    def _refresh(self, transfer: _Transfer) -> None:
+    def _refresh(self, transfer: Transfer) -> None:
         for option, value in (_OPTIONS | self._options()).items():
             transfer.handle.setopt(option, value)
         transfer.fresh_until = time.monotonic() + REFRESH_S
@@ -214,11 +220,15 @@ class CurlTransport:
         try:
             if code:
                 raise explain_curl(self._function, request.keys[0], transfer.get.url, code, message)
+            if transfer.feed():
+                return transfer.ticket, transfer.sink.results(), None
             return transfer.ticket, self._results_of(request, self._body(transfer)), None
         except Exception as error:
             return transfer.ticket, None, error
+        finally:
+            transfer.sink = None
 
-    def _body(self, transfer: _Transfer) -> Any:
+    def _body(self, transfer: Transfer) -> Any:
         status = transfer.handle.getinfo(pycurl.RESPONSE_CODE)
         body = self._join(transfer.pieces) if status in (200, 206) else b"".join(transfer.pieces)
         transfer.pieces.clear()
@@ -238,7 +248,7 @@ class CurlTransport:
             )
         return body if transfer.get.n_bytes is None else self._range_of(transfer, status, body)
 
-    def _range_of(self, transfer: _Transfer, status: int, body: Any) -> Any:
+    def _range_of(self, transfer: Transfer, status: int, body: Any) -> Any:
         """The range that was asked for; some servers answer with status 200, and some with everything."""
         first, n_bytes = transfer.get.first_byte, transfer.get.n_bytes
         content_range = transfer.headers().get("content-range", "")
@@ -252,42 +262,6 @@ class CurlTransport:
                 f"asked for, the server gave {content_range or len(body)}; the object is not what was indexed"
             )
         return body
-
-
-class _Transfer:
-    """A libcurl handle, used again and again, and what it fetches at present."""
-
-    __slots__ = ("fresh_until", "get", "handle", "header_lines", "is_near", "pieces", "ranged", "request", "ticket")
-
-    def __init__(self) -> None:
-        self.handle = pycurl.Curl()
-        self.fresh_until = 0.0
-        self.ranged = False
-        self.is_near = False
-        self.pieces: list[bytes] = []
-        self.header_lines: list[bytes] = []
-        self.handle.setopt(pycurl.WRITEFUNCTION, self.pieces.append)
-        self.handle.setopt(pycurl.HEADERFUNCTION, self.header_lines.append)
-
-    def begin(self, ticket: int, request: Request, get: Get) -> None:
-        self.ticket, self.request, self.get = ticket, request, get
-        handle = self.handle
-        handle.setopt(pycurl.URL, get.url)
-        if get.n_bytes is not None:
-            handle.setopt(pycurl.RANGE, f"{get.first_byte}-{get.first_byte + get.n_bytes - 1}")
-        elif self.ranged:
-            handle.unsetopt(pycurl.RANGE)
-        self.ranged = get.n_bytes is not None
-        self.pieces.clear()
-        self.header_lines.clear()
-
-    def headers(self) -> dict[str, str]:
-        headers: dict[str, str] = {}
-        for line in self.header_lines:
-            name, colon, value = line.decode("latin-1").partition(":")
-            if colon:
-                headers[name.strip().lower()] = value.strip()
-        return headers
 
 
 def _curl_event(event: int) -> int:

@@ -131,7 +131,7 @@ def bare_curl(server: S3Server, urls: list[str], depth: int = 16) -> None:
     """libcurl's multi interface and nothing around it: no order, no bounds, no checks but the status."""
     endpoint = resolve(server)
     options = {pycurl.BUFFERSIZE: 512 << 10, pycurl.NOSIGNAL: 1} | signing(endpoint)
-    multi, addresses = pycurl.CurlMulti(), iter([object_address(endpoint, url) for url in urls])
+    multi, addresses = pycurl.CurlMulti(), iter([object_address(endpoint, url, "load_s3") for url in urls])
     running = 0
     pieces = {}
 

@@ -24,14 +24,12 @@ from datapipes.prepare.shard_writer import ShardWriter
 from datapipes.prepare.upload_cv_dataset import upload_cv_dataset
 from recipes.benchmarks.fresh_process import in_fresh_process, memory_over_epochs, resident_after_epochs
 from recipes.benchmarks.harness import Bar, Table, alternate
-from recipes.benchmarks.tar import PIECE, drain, per_sample, photographs, sample, stream, times_as_fast
+from recipes.benchmarks.tar import PIECE, TIMES_OVER, drain, per_sample, photographs, sample, stream, times_as_fast
 from recipes.servers import LocalS3, s3_server
 from recipes.slow_proxy import slow_proxy
 
 PACKAGES = ("pycurl", "obstore", "boto3", "google-crc32c")
-TIMES_OVER = 4
-"""The bucket holds the photographs so many times, 850 MB, for the start of a run to weigh little."""
-SHARD_BYTES = 5e7
+SHARD_BYTES = 1e8
 AT_ONCE = 4
 DELAY_S = 0.1
 REPEATED = 6
@@ -48,19 +46,20 @@ def measure() -> Iterable[Table]:
     with TemporaryDirectory() as name, s3_server() as server:
         folder, here = Path(name), server_at(server, server.endpoint_url)
         contents = photographs(folder)
+        repeated = contents * TIMES_OVER
         server.client().create_bucket(Bucket="shards")
-        urls = fill(here, "s3://shards/all", contents)
-        fill(here, str(folder / "local"), contents)
-        yield readers(server, here, folder, urls, len(contents) * TIMES_OVER)
-        yield at_a_distance(server, urls, len(contents) * TIMES_OVER)
+        urls = fill(here, "s3://shards/all", repeated)
+        fill(here, str(folder / "local"), repeated)
+        yield readers(server, here, folder, urls, len(repeated))
+        yield at_a_distance(server, urls, len(repeated))
         yield uploads(server, here, folder, contents)
         yield memory(server)
 
 
 def fill(here: S3Server, target: str, contents: list[bytes]) -> list[str]:
     with ShardWriter(f"{target}/s-%06d.tar", server=here, maxsize=SHARD_BYTES) as writer:
-        for index in range(len(contents) * TIMES_OVER):
-            writer.write(sample(index, contents[index % len(contents)]))
+        for index, content in enumerate(contents):
+            writer.write(sample(index, content))
     return [f"{target}/{shard.name}" for shard in writer.close().shards]
 
 
@@ -89,7 +88,7 @@ def readers(server: LocalS3, here: S3Server, folder: Path, urls: list[str], samp
         Bar("by index from the cache / from local shards", cached, at_least=0.9),
     ]
     columns = ["reader", "us a sample", "CPU us", "bare = 1"]
-    return Table("Shards of 50 MB from S3", columns, rows, bars, notes=_WHAT_BARE_LACKS)
+    return Table("Shards of 100 MB from S3", columns, rows, bars, notes=_WHAT_BARE_LACKS)
 
 
 def at_a_distance(server: LocalS3, urls: list[str], samples: int) -> Table:
