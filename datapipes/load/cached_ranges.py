@@ -89,7 +89,7 @@ class CachedRanges:
                     answers += self._fetched(ticket, results, error)
             elif left_s:
                 time.sleep(min(left_s, _OTHERS_EVERY_S))
-            answers += self._assembled()
+            answers = answers or self._assembled()
             if answers or time.monotonic() >= give_up_at:
                 return answers
 
@@ -151,6 +151,8 @@ class CachedRanges:
             if results is not None:
                 del self._asked[ticket]
                 answers.append((ticket, results, None))
+                # One at a time, as a disk gives them: made before their turn, samples leave the processor's cache.
+                break
         if self._fresh:
             wanted = {part for request, _ in self._asked.values() for part in parts_of(request)}
             self._fresh = {part: content for part, content in self._fresh.items() if part in wanted}

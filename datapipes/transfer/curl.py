@@ -21,8 +21,6 @@ REFRESH_S = 60.0
 NEAR_TRANSFERS = 64
 """Up to so many, libcurl is asked about all of them at once (15 % less CPU); beyond, epoll names those to look at."""
 _LAST_SELECTABLE_FD = 800
-_PIECES_A_MEAL = 32
-"""Half a megabyte: with more, what came first is out of the processor's cache again."""
 # While the last near transfers end beside far ones, each kind is looked at so often.
 _BOTH_S = 0.002
 _OPTIONS = {
@@ -122,8 +120,6 @@ class CurlTransport:
             if has_near:
                 self._near.perform()
                 answers += self._done(self._near)
-                if self._sink_of is not None:
-                    self._feed_sinks()
             if self._far_count:
                 wait_s = 0.0 if answers else max(0.0, give_up_at - time.monotonic())
                 self._look_at_far(min(wait_s, _BOTH_S) if has_near else wait_s)
@@ -133,11 +129,6 @@ class CurlTransport:
                 return answers
             if not self._far_count:
                 self._wait_for_near(left_s)
-
-    def _feed_sinks(self) -> None:
-        for transfer in self._under_way.values():
-            if len(transfer.pieces) >= _PIECES_A_MEAL:
-                transfer.feed()
 
     def _wait_for_near(self, timeout_s: float) -> None:
         # A timer of libcurl's may end a wait on sockets: to try a host's next address, say.
@@ -179,7 +170,7 @@ class CurlTransport:
         self._under_way, self._transfer_of, self._idle = {}, {}, []
 
     def _new_transfer(self) -> Transfer:
-        transfer = Transfer()
+        transfer = Transfer(has_sinks=self._sink_of is not None)
         self._transfer_of[transfer.handle] = transfer
         return transfer
 
