@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pytest
 import webdataset
@@ -314,3 +315,16 @@ def test_a_process_with_no_file_left_says_so(tmp_path: Path) -> None:
     for read in (streamed, by_index):
         with pytest.raises(FileNotFoundError, match="shard-000000"):
             read(tmp_path)
+
+
+def test_a_shard_on_another_file_system_that_is_cut_after_its_listing_is_an_error() -> None:
+    with ShardWriter("memory://cut-later/s-%06d.tar") as writer:
+        for sample in samples_of(20, 2000):
+            writer.write(sample)
+    keys = list(IterableWrapper(["memory://cut-later"]).list_tar_samples())
+    with fsspec.open("memory://cut-later/s-000000.tar", "rb") as file:
+        content = file.read()
+    with fsspec.open("memory://cut-later/s-000000.tar", "wb") as file:
+        file.write(content[:30_000])
+    with pytest.raises(OSError, match=r"s-000000\.tar is cut at offset 30000"):
+        list(IterableWrapper(keys).read_tar_samples())

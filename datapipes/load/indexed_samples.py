@@ -20,7 +20,10 @@ def samples_of(request: Request, stretch: Stretch) -> list[Sample | Exception]:
 
 
 class AsTheyCome:
-    """The same, each sample made once its last byte is there: 10 us of 110 KB less than when all are there."""
+    """Makes the samples of a request from bytes that are still coming, each once its last byte is there.
+
+    Of 110 KB that costs 18 us less than joining them when all 8 MiB are there, and out of the processor's cache.
+    """
 
     def __init__(self, request: Request) -> None:
         self._keys = request.keys

@@ -52,14 +52,15 @@ def as_it_came(request: Request, stretch: Stretch) -> Sequence[Any]:
 
 def whole_bytes(request: Request, stretch: Stretch) -> Sequence[Any]:
     """For a request of one key: its bytes."""
-    _, start, end = range_of(request)
     content = bytes(stretch)
-    if len(content) < end - start:
-        raise OSError(
-            f"{request.keys[0].shard} is cut at offset {start + len(content)}, and bytes up to {end} are indexed; "
-            "fetch or write it again"
-        )
+    _check_length(request, len(content))
     return (content,)
+
+
+def _check_length(request: Request, found: int) -> None:
+    shard, start, end = range_of(request)
+    if found != end - start:
+        raise OSError(f"{shard} is cut at offset {start + found}, and has bytes up to {end}; fetch or write it again")
 
 
 def range_transport(
@@ -153,4 +154,5 @@ class _FsspecRanges:
             body = system.cat_file(path, start=start, end=end)
         except (ConnectionError, TimeoutError) as error:
             raise Transient(error) from None
+        _check_length(request, len(body))
         return self._results_of(request, Pieces([body]))
