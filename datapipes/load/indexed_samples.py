@@ -41,8 +41,11 @@ class AsTheyCome:
             return
         self._samples += _samples(self._keys[done:whole], Pieces(self._pieces), self._first)
         needed_from = self._keys[whole].start if whole < len(self._keys) else self._arrived
-        while self._pieces and self._first + len(self._pieces[0]) <= needed_from:
-            self._first += len(self._pieces.pop(0))
+        kept, self._first = len(self._pieces), self._arrived
+        while kept and self._first > needed_from:
+            kept -= 1
+            self._first -= len(self._pieces[kept])
+        del self._pieces[:kept]
 
     def results(self) -> list[Sample | Exception]:
         if len(self._samples) < len(self._keys):

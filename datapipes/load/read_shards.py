@@ -67,7 +67,11 @@ def _request(group: list[Placed]) -> Request:
 
 def bytes_in(sample: Sample) -> int:
     """How much of `max_bytes` a sample takes."""
-    return sum(len(content) for content in sample.values() if type(content) is bytes)
+    total = 0
+    for content in sample.values():
+        if type(content) is bytes:
+            total += len(content)
+    return total
 
 
 @functional_form("read_tar_samples")
