@@ -29,6 +29,7 @@ from datapipes.prepare.imagenet_source import index_images
 from datapipes.prepare.resize_image import Resize
 from datapipes.prepare.seekable_source import seekable_source
 from datapipes.prepare.shard_images import shard_images
+from recipes.say_why import say_why
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -153,4 +154,4 @@ def _configured(parser: argparse.ArgumentParser, args: argparse.Namespace) -> li
 
 
 if __name__ == "__main__":
-    main()
+    say_why(main)

@@ -14,6 +14,7 @@ from datapipes.catalog.row_file import RowFile, save_row_file
 from datapipes.catalog.row_source import RowSource, check_table, data_table_of
 from datapipes.prepare.metadata import read_metadata
 from recipes.cassandra_options import add_server_options, server_from
+from recipes.say_why import say_why
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -33,4 +34,4 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    say_why(main)

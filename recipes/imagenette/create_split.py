@@ -16,6 +16,7 @@ from datapipes.prepare.balance import Balance
 from datapipes.prepare.make_split import make_split
 from datapipes.prepare.metadata import Metadata, load_metadata, read_metadata, save_metadata
 from recipes.cassandra_options import add_server_options, server_from
+from recipes.say_why import say_why
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -95,4 +96,4 @@ def _balance(text: str) -> Balance:
 
 
 if __name__ == "__main__":
-    main()
+    say_why(main)

@@ -13,6 +13,7 @@ from extract_common import images_of, ingest_from, parse_options, report
 from tqdm import tqdm
 
 from datapipes.prepare.cassandra_ingest import missing_images, write_images
+from recipes.say_why import say_why
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -26,4 +27,4 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    say_why(main)

@@ -28,6 +28,7 @@ from tqdm import tqdm
 from datapipes.dataset.as_dataset import as_dataset
 from datapipes.iter import IterableWrapper
 from recipes.cassandra_options import add_server_options, server_from
+from recipes.say_why import say_why
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -136,4 +137,4 @@ def parse_options(argv: list[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    main()
+    say_why(main)
