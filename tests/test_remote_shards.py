@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import random
 import time
 import uuid
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import pytest
+from killed_writer import FORK, kill_at_random
 
 from datapipes.catalog.s3_server import S3Server
 from datapipes.iter import IterableWrapper
@@ -102,28 +103,18 @@ def write_slowly(folder: str, server: S3Server, kept: Any) -> None:
         kept.value = writer.samples_kept
         for sample in SAMPLES[writer.samples_kept :]:
             writer.write(sample)
-            time.sleep(0.002)
+            # The killed runs have 0.8 s in all, less than it takes to write everything.
+            time.sleep(0.008)
 
 
 def test_a_writer_to_s3_killed_anywhere_leaves_nothing_to_read_and_the_next_run_goes_on(folder, s3):
-    fork = multiprocessing.get_context("fork")
-    chance = random.Random(1)
-    kept = fork.Value("i", -1)
     seen = []
-    for _ in range(4):
-        kept.value = -1
-        writer = fork.Process(target=write_slowly, args=(folder, s3.server, kept))
-        writer.start()
-        while kept.value == -1:
-            time.sleep(0.001)
-        time.sleep(chance.uniform(0.02, 0.2))
-        writer.kill()
-        writer.join()
-        seen.append(kept.value)
+    for kept in kill_at_random(partial(write_slowly, folder, s3.server), runs=4, within_s=0.4):
+        seen.append(kept)
         for read in (streamed, by_index):
             with pytest.raises((ValueError, FileNotFoundError), match=r"not finished|no shards"):
                 list(read(folder, s3.server))
     assert seen == sorted(seen) and 0 < seen[-1] < len(SAMPLES)
-    write_slowly(folder, s3.server, kept)
+    write_slowly(folder, s3.server, FORK.Value("i"))
     assert contents(streamed(folder, s3.server)) == contents(by_index(folder, s3.server)) == WRITTEN
     assert not any(verdict.faults for verdict in verify_shards(folder, server=s3.server))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gzip
-import multiprocessing
 import os
 import random
 import subprocess
 import tarfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import webdataset
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from killed_writer import FORK, kill_at_random
 from webdataset.tariterators import group_by_keys, tar_file_expander
 
 from datapipes.catalog.manifest import Manifest
@@ -260,25 +261,14 @@ def write_slowly(folder: Path, kept: Any) -> None:
 
 
 def test_a_writer_killed_anywhere_leaves_no_data_set_and_the_next_run_goes_on(tmp_path: Path) -> None:
-    fork = multiprocessing.get_context("fork")
-    chance = random.Random(1)
-    kept = fork.Value("i", -1)
     seen = []
-    for _ in range(6):
-        kept.value = -1
-        writer = fork.Process(target=write_slowly, args=(tmp_path, kept))
-        writer.start()
-        while kept.value == -1:
-            time.sleep(0.001)
-        time.sleep(chance.uniform(0.0, 0.12))
-        writer.kill()
-        writer.join()
-        seen.append(kept.value)
+    for kept in kill_at_random(partial(write_slowly, tmp_path), runs=6, within_s=0.12):
+        seen.append(kept)
         for read in (streamed, by_index):
             with pytest.raises(ValueError, match="not finished"):
                 read(tmp_path)
     assert seen == sorted(seen) and seen[-1] > 0
-    write_slowly(tmp_path, kept)
+    write_slowly(tmp_path, FORK.Value("i"))
     assert without_url(by_index(tmp_path)) == samples_of(400, 2000)
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", *[".npz"] * 20, *[".tar"] * 20]
     write(tmp_path / "at-once", samples_of(400, 2000), maxcount=20)

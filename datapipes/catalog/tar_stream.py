@@ -245,8 +245,8 @@ class File(Seekable):
 
     __slots__ = ()
 
-    def __init__(self, file: int, position: int = 0) -> None:
-        super().__init__(partial(os.pread, file), position)
+    def __init__(self, file: int) -> None:
+        super().__init__(partial(os.pread, file))
 
 
 def _read(read_at: ReadAt, size: int, offset: int) -> bytes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from itertools import count
 from typing import Any
 
 import pycurl
@@ -45,7 +44,9 @@ def size_of_shard(shard: str, *, server: S3Server, function: str) -> int:
 
 def _content_length(url: str, options: dict[int, Any], shard: str, function: str, explain: Explain) -> int:
     backoff = Backoff()
-    for attempt in count(1):
+    attempt = 0
+    while True:
+        attempt += 1
         try:
             return _head(url, options, shard, function, explain)
         except Transient as failure:
@@ -53,7 +54,6 @@ def _content_length(url: str, options: dict[int, Any], shard: str, function: str
             if again_at is None:
                 raise given_up(failure.error, attempt) from None
             time.sleep(max(0.0, again_at - time.monotonic()))
-    raise AssertionError
 
 
 def _head(url: str, options: dict[int, Any], shard: str, function: str, explain: Explain) -> int:

@@ -100,7 +100,9 @@ class Distributor(Pipe[Any]):
         """What a bare DataLoader calls in each of its processes, with ranks x workers counted through, ranks first."""
         self._instance = (instance_id, num_of_instances)
         worker = get_worker_info()
-        self._world_size = num_of_instances // (1 if worker is None else worker.num_workers)
+        num_workers = 1 if worker is None else worker.num_workers
+        # Whoever calls it with other numbers than core's DataLoader means instances of equal standing.
+        self._world_size = num_of_instances if num_of_instances % num_workers else num_of_instances // num_workers
 
     def set_shuffle(self, shuffle: bool) -> Distributor:
         """What a bare DataLoader calls when it is given `shuffle=`."""

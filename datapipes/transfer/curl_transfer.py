@@ -48,9 +48,9 @@ class Transfer:
         self.handle.setopt(pycurl.WRITEFUNCTION, self._receive if has_sinks else self.pieces.append)
         self.handle.setopt(pycurl.HEADERFUNCTION, self.header_lines.append)
 
-    def begin(self, ticket: int, request: Request, get: Get, sink: Any) -> None:
+    def begin(self, ticket: int, request: Request, get: Get, sink: Sink | None) -> None:
         self.ticket, self.request, self.get = ticket, request, get
-        self.sink = sink
+        self.sink: Any = sink
         handle = self.handle
         handle.setopt(pycurl.URL, get.url)
         if get.n_bytes is not None:
