@@ -37,3 +37,18 @@ def settle(on_error: OnError, key: str, error: Exception) -> Any:
         if replacement is not None:
             return replacement
     return Skipped(key, str(error))
+
+
+def said_by(function: str, error: Exception) -> Exception:
+    """The error with the function's name before its message, which whoever found the fault may not have known.
+
+    >>> said_by("open_tar_shards", EOFError("train-000003.tar: cut at offset 512"))
+    EOFError('open_tar_shards: train-000003.tar: cut at offset 512')
+    """
+    if str(error).startswith(function):
+        return error
+    try:
+        named = type(error)(f"{function}: {error}")
+    except TypeError:  # a UnicodeDecodeError, for one, is made of more than a message
+        return error
+    return named.with_traceback(error.__traceback__)

@@ -18,12 +18,15 @@ from PIL import Image
 from datapipes.catalog.class_map import ClassMap
 from datapipes.catalog.key_archive import all_keys
 from datapipes.catalog.keys import UuidKeys
+from datapipes.catalog.row_file import load_row_file
 from datapipes.catalog.row_source import RowSource
 from datapipes.iter import IterableWrapper
+from datapipes.load.cassandra_session import cassandra_session
 from datapipes.prepare.cassandra_ingest import Ingest, missing_images, verify_counts, write_images
 from datapipes.prepare.class_folders import classes_in, image_bytes, list_images
 from datapipes.prepare.make_split import make_split
 from datapipes.prepare.metadata import load_metadata, read_metadata, save_metadata
+from recipes.imagenette import cache_uuids, create_split
 
 RECIPES = Path(__file__).parent.parent / "recipes" / "imagenette"
 
@@ -175,3 +178,24 @@ def test_metadata_of_the_wrong_table_or_column_is_named(cassandra, tables):
     source = RowSource(f"{tables}.data_train", "patch_id", metadata_table=f"{tables}.metadata_train")
     with pytest.raises(ValueError, match=r"create_split: table .*metadata_train: .*Undefined column name patch_id"):
         read_metadata(cassandra.server, source, function="create_split")
+
+
+def test_recipes_find_the_column_that_a_table_is_keyed_by(cassandra, samples, tables, tmp_path, monkeypatch):
+    ingest = ingest_of(samples, tables)
+    write_images(list_images(samples, "train"), ingest, cassandra.server)
+    with cassandra_session(cassandra.server, "test") as session:
+        session.execute(f'CREATE TABLE {tables}.metadata_named ("Name" text PRIMARY KEY, label int)', timeout=60)
+        session.execute(f"""INSERT INTO {tables}.metadata_named ("Name", label) VALUES ('tench/1', 0)""")
+        session.execute(f"CREATE TABLE {tables}.metadata_two (id int, part int, PRIMARY KEY (id, part))", timeout=60)
+    monkeypatch.setenv("CASSANDRA_HOSTS", cassandra.hosts[0])
+    monkeypatch.setenv("CASSANDRA_PORT", str(cassandra.port))
+    split, rows = str(tmp_path / "split.pckl"), str(tmp_path / "train.rows")
+    create_split.main(["-k", tables, "-s", "train", "-o", split])
+    made = load_row_file(split)
+    assert made.source.id_col == "id" and sorted(map(len, made.splits)) == [10, 38]
+    cache_uuids.main(["--metadata-table", f"{tables}.metadata_named", "--rows-fn", rows])
+    assert load_row_file(rows).source.id_col == "Name" and list(all_keys(load_row_file(rows).keys)) == ["tench/1"]
+    with pytest.raises(ValueError, match=r"create_split: the key of \S+metadata_two is id, part; a key of one column"):
+        create_split.main(["-k", tables, "-s", "two", "-o", split])
+    with pytest.raises(ValueError, match=r"create_split: no table \S+metadata_nothing at .*; create it first"):
+        create_split.main(["-k", tables, "-s", "nothing", "-o", split])

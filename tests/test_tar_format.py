@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import webdataset
+from fastcrc.crc32 import iscsi as crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -49,6 +50,19 @@ def read_as_file(archive: bytes, path: Path) -> dict[str, bytes]:
         return {name: content for name, _, _, _, content in walk(File(file), shard="a.tar")}
     finally:
         os.close(file)
+
+
+def test_checksums_are_castagnolis() -> None:
+    """The examples of RFC 3720, B.4; and each length up to beyond what one vector step takes, bit by bit."""
+    known = {bytes(32): 0x8A9136AA, b"\xff" * 32: 0x62A8AB43, bytes(range(32)): 0x46DD794E, b"123456789": 0xE3069283}
+    assert {data: crc32c(data) for data in known} == known
+    data, register = os.urandom(5000), 0xFFFFFFFF
+    for length, byte in enumerate(data, 1):
+        register ^= byte
+        for _ in range(8):
+            register = register >> 1 ^ (0x82F63B78 if register & 1 else 0)
+        assert crc32c(memoryview(data)[:length]) == register ^ 0xFFFFFFFF
+        assert crc32c(data[length // 2 : length], crc32c(data[: length // 2])) == register ^ 0xFFFFFFFF
 
 
 @settings(max_examples=150, deadline=None)

@@ -132,7 +132,10 @@ def test_a_key_twice_is_an_error_on_both_sides(tmp_path: Path) -> None:
         for key in ("a", "b", "a"):
             writer.write({"__key__": key, "jpg": b"image"})
     for read in (streamed, by_index):
-        with pytest.raises(ValueError, match=r"twice\.tar: the key 'a' comes again at offset \d+"):
+        with pytest.raises(
+            ValueError,
+            match=r"^(open|list)_tar_\w+: \S+twice\.tar: the key 'a' comes again at offset \d+",
+        ):
             read(tmp_path / "twice.tar")
 
 
@@ -172,7 +175,7 @@ def test_a_flipped_payload_bit_costs_its_sample_when_skipping(tmp_path: Path) ->
     content[content.index(samples[2]["jpg"]) + 100] ^= 1
     shard.write_bytes(content)
     for read in (streamed, by_index):
-        with pytest.raises(ValueError, match=r"shard-000000\.tar: 'class2/00002' at offset \d+: its bytes"):
+        with pytest.raises(ValueError, match=r"^\w+: \S+shard-000000\.tar: 'class2/00002' at offset \d+: its bytes"):
             read(tmp_path)
         kept = read(tmp_path, on_error="skip")
         assert without_url(kept) == samples[:2] + samples[3:]
@@ -316,5 +319,5 @@ def test_a_shard_on_another_file_system_that_is_cut_after_its_listing_is_an_erro
         content = file.read()
     with fsspec.open("memory://cut-later/s-000000.tar", "wb") as file:
         file.write(content[:30_000])
-    with pytest.raises(OSError, match=r"s-000000\.tar is cut at offset 30000"):
+    with pytest.raises(OSError, match=r"^read_tar_samples: \S+s-000000\.tar is cut at offset 30000"):
         list(IterableWrapper(keys).read_tar_samples())

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from google_crc32c import value as crc32c
+from fastcrc.crc32 import iscsi as crc32c
 
 from datapipes.catalog.s3_server import S3Server
 from datapipes.catalog.scan_shard import scan_file
@@ -21,6 +21,7 @@ from datapipes.catalog.shard_store import (
     read_files,
 )
 from datapipes.catalog.tar_keys import TarSampleKey, TarSampleKeys
+from datapipes.on_error import said_by
 from datapipes.pipe import Pipe, functional_form
 
 _FUNCTION = "list_tar_samples"
@@ -65,10 +66,13 @@ class TarSampleLister(Pipe[TarSampleKey]):
         indexes: list[ShardIndex] = []
         versions: list[str] = []
         for url in self.source_datapipe:
-            for shard, index, version in self._indexes(url):
-                shards.append(shard)
-                indexes.append(index)
-                versions.append(version)
+            try:
+                for shard, index, version in self._indexes(url):
+                    shards.append(shard)
+                    indexes.append(index)
+                    versions.append(version)
+            except ValueError as error:
+                raise said_by(_FUNCTION, error) from None
         return TarSampleKeys.of(shards, indexes, versions)
 
     def __iter__(self) -> Iterator[TarSampleKey]:

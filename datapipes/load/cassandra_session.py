@@ -173,7 +173,7 @@ def quoted(table: str) -> str:
 
 
 def key_column(session: Session, table: str, server: CassandraServer, function: str) -> str:
-    """The column that a table's rows are found by, as a query has it.
+    """The column that a table's rows are found by.
 
     Raises:
         ValueError: there is no such table, or its key is not one column.
@@ -186,7 +186,7 @@ def key_column(session: Session, table: str, server: CassandraServer, function: 
     columns = [column.name for column in found.primary_key]
     if len(columns) != 1:
         raise ValueError(f"{function}: the key of {table} is {', '.join(columns)}; a key of one column is needed")
-    column: str = protect_name(columns[0])
+    column: str = columns[0]
     return column
 
 

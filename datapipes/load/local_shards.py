@@ -14,7 +14,7 @@ from datapipes.catalog.tar_stream import File
 from datapipes.load.decompress import decompressed
 from datapipes.load.shard_chunks import know
 from datapipes.load.tar_samples import Expected, Sample, read_samples
-from datapipes.on_error import OnError, Skipped, settle
+from datapipes.on_error import OnError, Skipped, said_by, settle
 
 _FUNCTION = "open_tar_shards"
 _COMPRESSED_CHUNK = 1 << 20
@@ -40,11 +40,11 @@ def local_samples(
                     turns.remove(turn)
                     break
                 if type(sample) is Skipped:
-                    sample = settle(on_error, sample.key, TarDamage(sample.reason))
+                    sample = settle(on_error, sample.key, said_by(_FUNCTION, TarDamage(sample.reason)))
                 yield sample
         except (ValueError, OSError, EOFError) as error:
             turns.remove(turn)
-            yield settle(on_error, turn[0], error)
+            yield settle(on_error, turn[0], said_by(_FUNCTION, error))
 
 
 def _rounds(

@@ -12,7 +12,7 @@ from datapipes.load.decompress import decompressed
 from datapipes.load.shard_chunks import Opening, ShardParts
 from datapipes.load.stretch import Pieces
 from datapipes.load.tar_samples import Expected, Sample, read_samples
-from datapipes.on_error import OnError, Skipped, settle
+from datapipes.on_error import OnError, Skipped, said_by, settle
 
 
 def remote_samples(source: ShardParts, *, on_error: OnError) -> Iterator[Sample | Skipped]:
@@ -40,11 +40,11 @@ def remote_samples(source: ShardParts, *, on_error: OnError) -> Iterator[Sample 
                         source.drop(shard)
                         break
                     if type(sample) is Skipped:
-                        sample = settle(on_error, sample.key, TarDamage(sample.reason))
+                        sample = settle(on_error, sample.key, said_by(source.function, TarDamage(sample.reason)))
                     yield sample
             except (ValueError, OSError, EOFError) as error:
                 source.drop(shard)
-                yield settle(on_error, shard.shard, error)
+                yield settle(on_error, shard.shard, said_by(source.function, error))
 
 
 class _Arrivals:

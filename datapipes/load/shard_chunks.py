@@ -100,7 +100,7 @@ class ShardParts:
         self._server = server
         self._max_bytes = max_bytes
         self._request_timeout_s = request_timeout_s
-        self._function = function
+        self.function = function
         self._cache_dir = cache_dir
         self._cache_bytes = cache_bytes
 
@@ -116,7 +116,7 @@ class ShardParts:
         transport = shard_transport(
             first,
             server=self._server,
-            function=self._function,
+            function=self.function,
             cache_dir=self._cache_dir,
             cache_bytes=self._cache_bytes,
             results_of=as_it_came,
@@ -138,7 +138,7 @@ class ShardParts:
         parts = in_flight(
             placed(),
             transport,
-            function=self._function,
+            function=self.function,
             item_of=lambda wanted, content: content,
             depth=Depth(),
             max_bytes=self._max_bytes,
@@ -184,7 +184,7 @@ class ShardParts:
     def _looked_up(self) -> Iterator[tuple[str, Known | Exception]]:
         def look(shard: str) -> Known | Exception:
             try:
-                return know(shard, checksums=self._checksums, server=self._server, function=self._function)
+                return know(shard, checksums=self._checksums, server=self._server, function=self.function)
             except Exception as error:
                 return error
 

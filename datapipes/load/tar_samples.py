@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from google_crc32c import value as crc32c
+from fastcrc.crc32 import iscsi as crc32c
 
 from datapipes.catalog.sample_names import key_and_field
 from datapipes.catalog.shard_index import ShardIndex

@@ -10,7 +10,7 @@ from typing import Any
 from datapipes.load.depth import Depth
 from datapipes.load.flight import PASSED, Flight
 from datapipes.load.heap import keep_freed_memory
-from datapipes.on_error import OnError, settle
+from datapipes.on_error import OnError, said_by, settle
 from datapipes.pipe import Placed
 from datapipes.transfer.request import Request, Transport, request_each
 from datapipes.transfer.retry import Backoff, Transient
@@ -105,7 +105,7 @@ def in_flight(
                     try:
                         result = _item(item_of, key, result)
                     except Exception as error:
-                        result = settle(on_error, str(key), error)
+                        result = settle(on_error, str(key), said_by(function, error))
                 yield place, result
                 if time.monotonic() >= look_again_at:
                     break

@@ -17,7 +17,7 @@ from datapipes.catalog.cassandra_server import CassandraServer
 from datapipes.catalog.key_archive import key_table_from, npz_of, packed_keys, read_npz, unpacked_keys
 from datapipes.catalog.keys import KeyTable, UuidKeys
 from datapipes.catalog.row_source import RowSource, check_table
-from datapipes.load.cassandra_session import cassandra_session, meaning_of, quoted
+from datapipes.load.cassandra_session import cassandra_session, key_column, meaning_of, quoted
 
 # 110,000 rows a second next to the server; pages of 5,000 give 70,000.
 PAGE_ROWS = 20_000
@@ -37,6 +37,18 @@ class Metadata:
     keys: KeyTable
     labels: NDArray[np.int64] | None
     source: RowSource
+
+
+def key_column_of(server: CassandraServer, table: str, function: str) -> str:
+    """The column that the rows of `table` are found by.
+
+    Raises:
+        ValueError: there is no such table, or its key is not one column.
+        PermissionError, ConnectionError: as `load_from_cassandra` has them.
+    """
+    check_table(function, table)
+    with cassandra_session(server, f"{function}: table {table}") as session:
+        return key_column(session, table, server, function)
 
 
 def read_metadata(

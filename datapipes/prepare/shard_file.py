@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from google_crc32c import extend
-from google_crc32c import value as crc32c
+from fastcrc.crc32 import iscsi as crc32c
 
 from datapipes.catalog.manifest import Shard
 from datapipes.catalog.sample_names import check_field, check_key
@@ -102,5 +101,5 @@ class ShardFile:
     def _put(self, piece: bytes) -> None:
         if piece:
             self._file.write(piece)
-            self._crc32c = extend(self._crc32c, piece)
+            self._crc32c = crc32c(piece, self._crc32c)
             self.nbytes += len(piece)

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from google_crc32c import extend
-from google_crc32c import value as crc32c
+from fastcrc.crc32 import iscsi as crc32c
 
 from datapipes.catalog.manifest import FILE_NAME, Manifest, Shard
 from datapipes.catalog.s3_server import S3Server
 from datapipes.catalog.scan_shard import index_of
 from datapipes.catalog.shard_index import SUFFIX, ShardIndex
 from datapipes.catalog.shard_store import PLAIN_SUFFIX, is_shard, list_shards, manifest_of, read_file
-from datapipes.catalog.tar_format import read_members
+from datapipes.catalog.tar_format import TarDamage, read_members
 from datapipes.load.shard_bytes import shard_bytes
 from datapipes.load.tar_samples import Expected, read_samples
-from datapipes.on_error import Skipped
+from datapipes.on_error import Skipped, said_by
 from datapipes.prepare.shard_target import target_of
 
 
@@ -68,7 +67,7 @@ def _verify(shard: str, entry: Shard | None, server: S3Server) -> Verdict:
         nonlocal nbytes, checksum
         for chunk in shard_bytes(shard, server=server, function="verify_shards"):
             nbytes += len(chunk)
-            checksum = extend(checksum, chunk)
+            checksum = crc32c(chunk, checksum)
             yield chunk
 
     try:
@@ -131,10 +130,13 @@ def index_shards(url: str, *, server: S3Server = S3Server()) -> Manifest:
             nonlocal nbytes, checksum
             for chunk in shard_bytes(shard, server=server, function="index_shards"):
                 nbytes += len(chunk)
-                checksum = extend(checksum, chunk)
+                checksum = crc32c(chunk, checksum)
                 yield chunk
 
-        index = index_of(read_members(counted(), shard=shard), shard, 0, crc32c)
+        try:
+            index = index_of(read_members(counted(), shard=shard), shard, 0, crc32c)
+        except TarDamage as error:
+            raise said_by("index_shards", error) from None
         index = ShardIndex(**{**vars(index), "shard_bytes": nbytes})
         content = index.save()
         target.put(name + SUFFIX, content)

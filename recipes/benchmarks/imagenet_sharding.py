@@ -21,7 +21,7 @@ from pathlib import Path
 from recipes.benchmarks.harness import Bar, Table, alternate
 from recipes.sample_images import write_sample_images
 
-PACKAGES = ("google-crc32c", "numpy")
+PACKAGES = ("fastcrc", "numpy")
 SOURCE_GB: tuple[float, ...] = (1, 8)
 """The larger is for speed; both are for memory, which has to be the same but for the index."""
 ROUNDS = 3

@@ -28,7 +28,7 @@ from recipes.benchmarks.tar import PIECE, TIMES_OVER, drain, per_sample, photogr
 from recipes.servers import LocalS3, s3_server
 from recipes.slow_proxy import slow_proxy
 
-PACKAGES = ("pycurl", "obstore", "boto3", "google-crc32c")
+PACKAGES = ("pycurl", "obstore", "boto3", "fastcrc")
 SHARD_BYTES = 1e8
 AT_ONCE = 4
 DELAY_S = 0.1

@@ -14,7 +14,7 @@ from datapipes.catalog.row_file import save_row_file
 from datapipes.catalog.row_source import RowSource
 from datapipes.prepare.balance import Balance
 from datapipes.prepare.make_split import make_split
-from datapipes.prepare.metadata import Metadata, load_metadata, read_metadata, save_metadata
+from datapipes.prepare.metadata import Metadata, key_column_of, load_metadata, read_metadata, save_metadata
 from recipes.cassandra_options import add_server_options, server_from
 from recipes.say_why import say_why
 
@@ -41,7 +41,7 @@ def parse_options(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-k", "--keyspace", help="the Cassandra keyspace")
     parser.add_argument("-s", "--table-suffix", help="test is the suffix of the tables data_test and metadata_test")
-    parser.add_argument("-i", "--id-col", default="patch_id", help="column with the keys (default: patch_id)")
+    parser.add_argument("-i", "--id-col", help="column with the keys (default: the table's key, such as patch_id)")
     parser.add_argument("-d", "--data-col", default="data", help="column with the data (default: data)")
     parser.add_argument("-l", "--label-col", default="label", help="column with the label (default: label)")
     parser.add_argument(
@@ -76,15 +76,16 @@ def metadata_of(args: argparse.Namespace) -> Metadata:
     """Keys and classes, from the cache or from the database."""
     if args.metadata_ifn is not None:
         return load_metadata(args.metadata_ifn)
+    server, metadata_table = server_from(args), f"{args.keyspace}.metadata_{args.table_suffix}"
     source = RowSource(
         f"{args.keyspace}.data_{args.table_suffix}",
-        id_col=args.id_col,
+        id_col=args.id_col or key_column_of(server, metadata_table, "create_split"),
         label_col=args.label_col,
         data_col=args.data_col,
         label_type=args.label_type,
-        metadata_table=f"{args.keyspace}.metadata_{args.table_suffix}",
+        metadata_table=metadata_table,
     )
-    return read_metadata(server_from(args), source, with_labels=args.label_type == "int", function="create_split")
+    return read_metadata(server, source, with_labels=args.label_type == "int", function="create_split")
 
 
 def _listed(text: str) -> list[str]:
