@@ -10,7 +10,7 @@ import pytest
 
 from datapipes.catalog.s3_server import resolve
 from datapipes.catalog.s3_transport import object_address, s3_transport
-from datapipes.load.depth import Depth
+from datapipes.load.depth import SHALLOWEST, Depth
 from datapipes.load.window import in_flight
 from datapipes.transfer.curl import CurlTransport
 from datapipes.transfer.curl_transfer import Get
@@ -105,4 +105,4 @@ def test_at_100_ms_the_window_deepens_by_itself(s3):
         transport = s3_transport(s3.server_at(proxy.endpoint_url), "load")
         stream = in_flight(enumerate(urls), transport, function="load", depth=depth)
         deepest = max(depth.present for _ in stream)
-    assert deepest >= 64
+    assert deepest >= 4 * SHALLOWEST
