@@ -21,8 +21,9 @@ lint: setup
 	$(BIN)/ruff format --check datapipes recipes tests
 	$(BIN)/mypy
 
+# A file stays with one of two processes, and its servers with it: 7.5 minutes instead of 9.5 on two cores.
 test: lint
-	$(BIN)/python -m pytest
+		$(BIN)/python -m pytest -n 2 --dist loadfile
 
 stubs: setup
 	$(BIN)/python -m datapipes.iter.write_stub
