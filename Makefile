@@ -23,7 +23,7 @@ lint: setup
 
 # A file stays with one of two processes, and its servers with it: 7.5 minutes instead of 9.5 on two cores.
 test: lint
-		$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 stubs: setup
 	$(BIN)/python -m datapipes.iter.write_stub
