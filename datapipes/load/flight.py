@@ -50,7 +50,7 @@ class Flight:
         # A turn is `span` places that may come out in any order: one, or with ordered=False a batch.
         self.span = span
         self.turn = 0
-        self.ready: dict[int, list[tuple[int, Any, Any]]] = {}
+        self.ready: dict[int, list[tuple[int, Any, Any, int]]] = {}
         self._turn_of: dict[int, int] = {}
         self._requests = form_requests(self._numbered(placed))
         self._exhausted = False
@@ -64,7 +64,7 @@ class Flight:
     def _numbered(self, placed: Iterable[Placed]) -> Iterator[Placed]:
         for number, (place, item) in enumerate(placed):
             if type(item) is Skipped:
-                self.ready.setdefault(number // self.span, []).append((place, PASSED, item))
+                self.ready.setdefault(number // self.span, []).append((place, PASSED, item, 0))
             else:
                 self._turn_of[place] = number // self.span
                 yield place, item
@@ -115,23 +115,22 @@ class Flight:
                 self._keep(request, results)
                 continue
             for place, key in zip(request.places, request.keys, strict=True):
-                self.ready.setdefault(self._turn_of.pop(place), []).append((place, key, error))
+                self.ready.setdefault(self._turn_of.pop(place), []).append((place, key, error, 0))
         if answered is not None:
             now, answers = self._attempts.looked_at, self._attempts.answers - answered.answers_before
             self.depth.answered(answered.started_at, now, answers)
 
     def _keep(self, request: Request, results: Any) -> None:
-        size = 0
+        total = 0
         for place, key, result in zip(request.places, request.keys, results, strict=True):
-            if not isinstance(result, Exception):
-                size += self.size_of(result)
-            self.ready.setdefault(self._turn_of.pop(place), []).append((place, key, result))
-        self._held_bytes += size
+            size = 0 if isinstance(result, Exception) else self.size_of(result)
+            total += size
+            self.ready.setdefault(self._turn_of.pop(place), []).append((place, key, result, size))
+        self._held_bytes += total
         self._kept += 1
-        self._mean_bytes += (size - self._mean_bytes) / min(self._kept, 16)
+        self._mean_bytes += (total - self._mean_bytes) / min(self._kept, 16)
 
-    def release(self, result: Any) -> None:
-        """A result leaves: there is room for another."""
+    def release(self, size: int) -> None:
+        """A result of so many bytes leaves: there is room for another."""
         self._held -= 1
-        if not isinstance(result, Exception):
-            self._held_bytes -= self.size_of(result)
+        self._held_bytes -= size

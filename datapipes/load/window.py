@@ -93,7 +93,7 @@ def in_flight(
     try:
         while flight.fill():
             while waiting := ready.get(flight.turn):
-                place, key, result = waiting.pop(0)
+                place, key, result, size = waiting.pop(0)
                 if not waiting:
                     del ready[flight.turn]
                 left -= 1
@@ -101,7 +101,7 @@ def in_flight(
                     flight.turn += 1
                     left = flight.span
                 if key is not PASSED:
-                    flight.release(result)
+                    flight.release(size)
                     try:
                         result = _item(item_of, key, result)
                     except Exception as error:

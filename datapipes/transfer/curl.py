@@ -124,11 +124,18 @@ class CurlTransport:
                 wait_s = 0.0 if answers else max(0.0, give_up_at - time.monotonic())
                 self._look_at_far(min(wait_s, _BOTH_S) if has_near else wait_s)
                 answers += self._done(self._far)
+            if self._sink_of is not None:
+                self._feed()
             left_s = give_up_at - time.monotonic()
             if answers or left_s <= 0:
                 return answers
             if not self._far_count:
                 self._wait_for_near(left_s)
+
+    def _feed(self) -> None:
+        for transfer in self._under_way.values():
+            if transfer.has_a_meal:
+                transfer.feed()
 
     def _wait_for_near(self, timeout_s: float) -> None:
         # A timer of libcurl's may end a wait on sockets: to try a host's next address, say.
@@ -170,7 +177,7 @@ class CurlTransport:
         self._under_way, self._transfer_of, self._idle = {}, {}, []
 
     def _new_transfer(self) -> Transfer:
-        transfer = Transfer(has_sinks=self._sink_of is not None)
+        transfer = Transfer()
         self._transfer_of[transfer.handle] = transfer
         return transfer
 

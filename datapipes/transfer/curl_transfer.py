@@ -35,22 +35,24 @@ class Transfer:
     """A libcurl handle, used again and again, and what it fetches at present."""
 
     __slots__ = (
-        "fresh_until", "get", "handle", "header_lines", "is_near", "pieces", "ranged", "request", "sink", "ticket",
+        "fits", "fresh_until", "get", "handle", "header_lines", "is_near", "pieces", "ranged", "request", "sink",
+        "ticket",
     )  # fmt: skip
 
-    def __init__(self, *, has_sinks: bool) -> None:
+    def __init__(self) -> None:
         self.handle = pycurl.Curl()
         self.fresh_until = 0.0
         self.ranged = False
         self.is_near = False
         self.pieces: list[bytes] = []
         self.header_lines: list[bytes] = []
-        self.handle.setopt(pycurl.WRITEFUNCTION, self._receive if has_sinks else self.pieces.append)
+        self.handle.setopt(pycurl.WRITEFUNCTION, self.pieces.append)
         self.handle.setopt(pycurl.HEADERFUNCTION, self.header_lines.append)
 
     def begin(self, ticket: int, request: Request, get: Get, sink: Sink | None) -> None:
         self.ticket, self.request, self.get = ticket, request, get
         self.sink: Any = sink
+        self.fits: bool | None = None
         handle = self.handle
         handle.setopt(pycurl.URL, get.url)
         if get.n_bytes is not None:
@@ -61,25 +63,26 @@ class Transfer:
         self.pieces.clear()
         self.header_lines.clear()
 
-    def _receive(self, piece: bytes) -> None:
-        self.pieces.append(piece)
-        if len(self.pieces) >= _PIECES_A_MEAL:
-            self.feed()
+    @property
+    def has_a_meal(self) -> bool:
+        return len(self.pieces) >= _PIECES_A_MEAL
 
     def feed(self) -> bool:
         """Give the sink what came; False where there is none, or what comes is not the range asked for."""
-        if self.sink is None or not self._is_the_range():
+        if self.sink is None:
+            return False
+        if self.fits is None:
+            self.fits = self._is_the_range()
+        if not self.fits:
             return False
         self.sink.take(self.pieces)
         self.pieces.clear()
         return True
 
     def _is_the_range(self) -> bool:
-        # Not by getinfo(), which libcurl does not answer while it hands on a piece.
-        status = next((line for line in reversed(self.header_lines) if line.startswith(b"HTTP/")), b"")
         content_range = self.headers().get("content-range", "").replace("=", " ")
         whole = f"bytes {self.get.first_byte}-{self.get.first_byte + (self.get.n_bytes or 0) - 1}/"
-        return b" 206" in status and content_range.startswith(whole)
+        return self.handle.getinfo(pycurl.RESPONSE_CODE) == 206 and content_range.startswith(whole)
 
     def headers(self) -> dict[str, str]:
         headers: dict[str, str] = {}
