@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator
+from itertools import cycle
 from typing import TypeAlias
 
 from datapipes.catalog.s3_server import S3Server
@@ -34,7 +35,7 @@ def local_samples(
             return
         try:
             # One turn of every open shard, until one ends.
-            for turn in _rounds(turns):
+            for turn in cycle(turns):
                 sample = next(turn[1], None)
                 if sample is None:
                     turns.remove(turn)
@@ -45,13 +46,6 @@ def local_samples(
         except (ValueError, OSError, EOFError) as error:
             turns.remove(turn)
             yield settle(on_error, turn[0], said_by(_FUNCTION, error))
-
-
-def _rounds(
-    turns: Iterable[tuple[str, Iterator[Sample | Skipped]]],
-) -> Iterator[tuple[str, Iterator[Sample | Skipped]]]:
-    while True:
-        yield from turns
 
 
 def _samples_of(shard: str, checksums: bool) -> Iterator[Sample | Skipped]:

@@ -85,16 +85,15 @@ def alternate(contenders: dict[str, Callable[[], object]], rounds: int = 5, warm
         for run in contenders.values():
             run()
     figures = {name: Figures() for name in contenders}
-    # A collection that looks at all that torch's import made takes 0.25 s, from whoever has his turn by chance.
+    # The first collection to look at all that torch's import made takes 0.25 s, from whoever has his turn by chance.
+    # Later ones come of what a contender itself leaves behind, and are his.
     gc.collect()
-    gc.freeze()
     for _ in range(rounds):
         for name, run in contenders.items():
             cpu_before, before = own_cpu_s(), time.perf_counter()
             run()
             figures[name].wall_s.append(time.perf_counter() - before)
             figures[name].cpu_s.append(own_cpu_s() - cpu_before)
-    gc.unfreeze()
     return figures
 
 
