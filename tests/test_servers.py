@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import subprocess
 import sys
@@ -83,3 +84,20 @@ def test_the_command_line_prints_what_a_shell_needs(samples):
     assert lines[0].startswith("# 60 files")
     names = [line.split()[1].partition("=")[0] for line in lines[1:5]]
     assert names == ["AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"]
+
+
+@pytest.mark.parametrize("each", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_what_waits_for_it_whichever_thread_it_reaches(each):
+    script = """
+import threading, time
+from recipes.local_process import wait_for_stop
+for _ in range(8):
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+wait_for_stop("ready")
+print("stopped")
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "# ready; Ctrl-C stops it\n"
+        process.send_signal(each)
+        assert process.communicate(timeout=20)[0] == "stopped\n"
+    assert process.returncode == 0
