@@ -23,6 +23,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from recipes.cassandra_server import LocalCassandra, cassandra_server
+from recipes.local_process import wait_for_stop
 from recipes.local_s3 import (
     LocalS3,
     put_folder,
@@ -31,7 +32,6 @@ from recipes.local_s3 import (
     start_rclone_server,
     start_s3_server,
 )
-from recipes.local_process import wait_for_stop
 
 __all__ = [
     "LocalCassandra",
