@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import cycle
 from typing import TypeAlias
@@ -27,7 +26,7 @@ def local_samples(
 ) -> Iterator[Sample | Skipped]:
     """A sample of each open shard in turn; what is damaged beyond going on ends its shard, as one `Skipped`."""
     following = iter(shards)
-    turns: deque[Turn] = deque()
+    turns: list[Turn] = []
     while True:
         while len(turns) < interleave and (shard := next(following, None)) is not None:
             turns.append((shard, _samples_of(shard, checksums)))

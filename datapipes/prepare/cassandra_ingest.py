@@ -16,6 +16,7 @@ from typing import Any
 
 from cassandra import ConsistencyLevel
 from cassandra.cluster import Session
+from cassandra.metadata import protect_name
 from cassandra.query import SimpleStatement
 
 from datapipes.catalog.cassandra_server import CassandraServer
@@ -130,7 +131,7 @@ def verify_counts(images: Sequence[ImageFile], ingest: Ingest, server: Cassandra
 def _metadata_rows(ingest: Ingest, server: CassandraServer) -> Iterator[tuple[uuid.UUID, Any]]:
     with cassandra_session(server, "extract") as session:
         id_col = key_column(session, ingest.metadata_table, server, "extract")
-        query = f"SELECT {quoted(id_col)}, label FROM {quoted(ingest.metadata_table)}"
+        query = f"SELECT {protect_name(id_col)}, label FROM {quoted(ingest.metadata_table)}"
         try:
             yield from session.execute(SimpleStatement(query, fetch_size=5000), timeout=WRITE_TIMEOUT_S)
         except Exception as error:
@@ -179,7 +180,7 @@ class _Writer:
 
     def _prepared(self, table: str, columns: list[str]) -> Any:
         marks = ", ".join("?" * len(columns))
-        query = f"INSERT INTO {quoted(table)} ({', '.join(map(quoted, columns))}) VALUES ({marks})"
+        query = f"INSERT INTO {quoted(table)} ({', '.join(map(protect_name, columns))}) VALUES ({marks})"
         try:
             prepared = self._session.prepare(query)
         except Exception as error:

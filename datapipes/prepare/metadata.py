@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 import numpy as np
+from cassandra.metadata import protect_name
 from cassandra.query import SimpleStatement
 from numpy.typing import NDArray
 
@@ -79,7 +80,7 @@ def _pages(
     server: CassandraServer, table: str, source: RowSource, with_labels: bool, function: str
 ) -> Iterator[list[Any]]:
     columns = [source.id_col, source.label_col] if with_labels else [source.id_col]
-    query = f"SELECT {', '.join(map(quoted, columns))} FROM {quoted(table)}"
+    query = f"SELECT {', '.join(map(protect_name, columns))} FROM {quoted(table)}"
     with cassandra_session(server, f"{function}: table {table}") as session:
         try:
             result = session.execute(SimpleStatement(query, fetch_size=PAGE_ROWS), timeout=PAGE_TIMEOUT_S)

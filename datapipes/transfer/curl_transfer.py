@@ -10,7 +10,7 @@ import pycurl
 from datapipes.transfer.request import Request
 
 _PIECES_A_MEAL = 32
-"""Half a megabyte: with more, what came first is out of the processor's cache again."""
+"""Half a megabyte, or what one round of libcurl's brings: beyond, what came first is out of the processor's cache."""
 
 
 class Get(NamedTuple):
