@@ -185,7 +185,9 @@ def temporary_folder(name: str) -> Path:
 def wait_for_stop(what: str) -> None:
     """Return at Ctrl-C or a termination signal, so that the servers around it stop cleanly."""
     # Not by a mask and sigwait(): that masks this thread, and an upload's, not yet ended, would take the signal.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Ctrl-C's too, which a shell has its background jobs ignore.
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.default_int_handler)
     try:
         print(f"# {what}; Ctrl-C stops it", flush=True)
         while True:

@@ -99,5 +99,8 @@ print("stopped")
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "# ready; Ctrl-C stops it\n"
         process.send_signal(each)
-        assert process.communicate(timeout=20)[0] == "stopped\n"
+        try:
+            assert process.communicate(timeout=20)[0] == "stopped\n"
+        finally:
+            process.kill()
     assert process.returncode == 0
